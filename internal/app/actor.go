@@ -1,0 +1,71 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/oklog/run"
+	"go.uber.org/zap"
+)
+
+// errInterrupted is the cause with which an actor's context ends because the group stops.
+var errInterrupted = errors.New("the daemon is stopping")
+
+// PanicError is a panic in one of the daemon's parts, turned into an error so that the stop stays orderly: the lease is
+// released and the log is whole. Error carries the stack, because there is no second chance to see it.
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+// Error shows the panic's value and its stack.
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v\n%s", e.Value, e.Stack) }
+
+// guarded runs f and turns its panic into a *PanicError.
+func guarded(f func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	return f()
+}
+
+// actor adds one part of the daemon to the group. execute runs until its context ends or the part fails; the interrupt
+// only ends that context. run.Group waits for all its actors, so one that does not obey within drain is left behind, with
+// its name in the log: a part that hangs must not keep the lease from being released.
+//
+// A part that ends by itself ends the daemon: no part is optional, and a daemon that is alive without one of them
+// is worse than none.
+func actor(g *run.Group, log *zap.Logger, name string, drain time.Duration, execute func(context.Context) error) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	g.Add(func() error {
+		result := make(chan error, 1)
+		go func() { result <- guarded(func() error { return execute(ctx) }) }()
+		var err error
+		select {
+		case err = <-result:
+		case <-ctx.Done():
+			limit := time.NewTimer(drain)
+			defer limit.Stop()
+			select {
+			case err = <-result:
+			case <-limit.C:
+				log.Warn("a part did not stop in time and is left behind", zap.String("part", name), zap.Duration("after", drain))
+				return fmt.Errorf("%s did not stop within %s", name, drain)
+			}
+		}
+		switch {
+		case ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled) || errors.Is(err, errInterrupted)):
+			log.Debug("stopped", zap.String("part", name))
+			return nil
+		case err == nil:
+			return fmt.Errorf("%s ended by itself", name)
+		default:
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}, func(error) { cancel(errInterrupted) })
+}
