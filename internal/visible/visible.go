@@ -22,7 +22,9 @@ const tabMark = '⇥'
 
 // Text returns s with all hidden characters as escapes; newlines and tabs stay what they are.
 // It is for blocks of text of their own.
-func Text(s string) string { return escape(s, func(r rune) bool { return r == '\n' || r == '\t' }, false) }
+func Text(s string) string {
+	return escape(s, func(r rune) bool { return r == '\n' || r == '\t' }, false)
+}
 
 // Line is Text for a field that must stay on its line: newlines and tabs are escaped too.
 func Line(s string) string { return escape(s, func(rune) bool { return false }, false) }
@@ -147,6 +149,9 @@ func Hidden(r rune) bool {
 
 // pictograph reports whether r can be part of an emoji sequence.
 func pictograph(r rune) bool {
+	if r == utf8.RuneError {
+		return false
+	}
 	return r >= 0x2190 && unicode.Is(unicode.So, r) && !unicode.Is(blanks, r) ||
 		r >= 0x2190 && r <= 0x2bff && unicode.Is(unicode.Sm, r)
 }
