@@ -1,0 +1,27 @@
+package transport
+
+import (
+	"context"
+	"time"
+)
+
+// Handler takes one update. It returns nil once the outcome is on disk; only then
+// is the update acknowledged. After an error the same update comes again. It must
+// be idempotent, since Telegram repeats updates.
+type Handler func(context.Context, Update) error
+
+// Health is how a transport is doing, judged by its last success and not by a
+// goroutine existing.
+type Health struct {
+	// Mode is "poll" or "webhook".
+	Mode    string `json:"mode"`
+	Healthy bool   `json:"healthy"`
+	// LastSuccess is when updates could last be received for certain.
+	LastSuccess time.Time `json:"last_success,omitzero"`
+	// Error is what is wrong and what to do about it, "" when nothing is.
+	Error string `json:"error,omitempty"`
+	// ConflictSince is when another process began to compete for the updates.
+	ConflictSince time.Time `json:"conflict_since,omitzero"`
+	// Skipped counts updates that could not be read and were passed over.
+	Skipped int64 `json:"skipped,omitempty"`
+}
