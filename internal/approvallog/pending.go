@@ -101,4 +101,3 @@ func Export(ctx context.Context, path string, w io.Writer, o ExportOptions) (Exp
 	return ExportResult{}, errPending
 }
 
-func Canonicalize(b []byte) ([]byte, error) { return nil, errPending }
