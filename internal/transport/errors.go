@@ -83,7 +83,7 @@ func ClassOf(err error) Class {
 	if err == nil {
 		return ""
 	}
-	if e, ok := errors.AsType[*Error](err); ok {
+	if e, ok := asError(err); ok {
 		return e.Class
 	}
 	return ClassTransient
@@ -144,3 +144,5 @@ func classify(method string, code int, description string, migrateTo int64) Clas
 		return ClassBadRequest
 	}
 }
+
+func asError(err error) (*Error, bool) { return errors.AsType[*Error](err) }
