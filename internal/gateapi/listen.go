@@ -1,0 +1,115 @@
+package gateapi
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxSocketPath is the longest path that fits sun_path with its final NUL
+// (unix(7): 108 bytes).
+const maxSocketPath = 107
+
+const (
+	socketDirPerm  = 0o750
+	socketFilePerm = 0o660
+)
+
+// ErrNotSocket reports that something other than a socket lies at the socket's
+// path. It is left untouched.
+var ErrNotSocket = errors.New("not a socket")
+
+// Listen makes the agents' socket at path: its directory 0750, itself 0660.
+// Closing the listener removes it.
+//
+// The caller must hold the gate's lease. A socket that lies there is then
+// nobody's: its daemon is gone, however recently it answered, so it is replaced
+// without asking it. Anything else at the path is refused with [ErrNotSocket].
+func Listen(path string) (*net.UnixListener, error) {
+	if err := CheckSocketPath(path); err != nil {
+		return nil, err
+	}
+	dir := filepath.Dir(path)
+	if err := makeSocketDir(dir); err != nil {
+		return nil, err
+	}
+	if err := removeStale(path); err != nil {
+		return nil, err
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("listen on socket %s: %w", path, err)
+	}
+	// The directory keeps everybody else out between bind and chmod.
+	if err := os.Chmod(path, socketFilePerm); err != nil {
+		return nil, errors.Join(fmt.Errorf("set the mode of socket %s: %w", path, err), l.Close())
+	}
+	return l, nil
+}
+
+// CheckSocketPath refuses a path that the kernel cannot bind.
+func CheckSocketPath(path string) error {
+	if !filepath.IsAbs(path) {
+		return fmt.Errorf("socket path %q is not absolute", path)
+	}
+	if n := len(path); n > maxSocketPath {
+		return fmt.Errorf("socket path %s has %d bytes, the kernel takes at most %d: set XDG_RUNTIME_DIR or home to a shorter directory", path, n, maxSocketPath)
+	}
+	return nil
+}
+
+// makeSocketDir makes the directory, or checks the one that is there: who may
+// write in it can put another socket in place of ours.
+func makeSocketDir(dir string) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+		return fmt.Errorf("make directory for the socket: %w", err)
+	}
+	switch err := os.Mkdir(dir, socketDirPerm); {
+	case err == nil:
+		// Mkdir's mode is cut by the umask, and an agent's group must get in.
+		if err := os.Chmod(dir, socketDirPerm); err != nil {
+			return fmt.Errorf("set the mode of socket directory: %w", err)
+		}
+		return nil
+	case !errors.Is(err, fs.ErrExist):
+		return fmt.Errorf("make socket directory: %w", err)
+	}
+	fi, err := os.Lstat(dir)
+	if err != nil {
+		return fmt.Errorf("look at socket directory: %w", err)
+	}
+	if !fi.IsDir() {
+		return fmt.Errorf("socket directory %s is not a directory", dir)
+	}
+	if st, ok := fi.Sys().(*syscall.Stat_t); !ok || (st.Uid != 0 && st.Uid != uint32(os.Geteuid())) {
+		return fmt.Errorf("socket directory %s belongs to another user, who could replace the socket", dir)
+	}
+	if fi.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("socket directory %s has mode %#o: others could replace the socket; run: chmod 0750 %s", dir, fi.Mode().Perm(), dir)
+	}
+	return nil
+}
+
+// removeStale takes a dead daemon's socket away and refuses anything else.
+func removeStale(path string) error {
+	var st unix.Stat_t
+	switch err := unix.Lstat(path, &st); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("look at socket path %s: %w", path, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		return fmt.Errorf("%s exists and is %w: move it away, approvald will not touch it", path, ErrNotSocket)
+	}
+	if err := unix.Unlink(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove stale socket %s: %w", path, err)
+	}
+	return nil
+}

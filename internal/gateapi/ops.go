@@ -1,0 +1,122 @@
+package gateapi
+
+import (
+	"context"
+	"time"
+
+	"github.com/approvald/approvald/internal/approvallog"
+	"github.com/approvald/approvald/internal/gate"
+)
+
+// Ops is everything that the agents' side may do with a gate. Errors are
+// [*gate.Error] where a rule of the gate refused, whichever way was used.
+type Ops interface {
+	// Create files a request, or answers the one that has this key and
+	// digest already (created is false then).
+	Create(ctx context.Context, r gate.NewRequest) (req approvallog.Request, created bool, err error)
+	// Get answers the request with this key.
+	Get(ctx context.Context, key string) (approvallog.Request, error)
+	// List answers the pending requests in the order they were made.
+	List(ctx context.Context) ([]approvallog.Request, error)
+	// Wait returns once the request is no longer pending, or with the
+	// context's error.
+	Wait(ctx context.Context, key string) (approvallog.Request, error)
+	// Withdraw takes a pending request back.
+	Withdraw(ctx context.Context, w Withdrawal) (approvallog.Request, error)
+	// StartExecution uses up a grant: of any number of callers one succeeds.
+	// payloadHash is what the caller is about to execute; another than the
+	// granted one is refused.
+	StartExecution(ctx context.Context, by Asker, payloadHash string) (approvallog.Request, error)
+	// FinishExecution records how a started execution ended.
+	FinishExecution(ctx context.Context, by Asker, exitCode int) (approvallog.Request, error)
+	// Payload answers the bound payload by its hash: its canonical JSON and,
+	// for one of kind "file", the file's bytes.
+	Payload(ctx context.Context, hash string) (canonical, file []byte, err error)
+	// Status answers how the gate is doing.
+	Status(ctx context.Context) (Status, error)
+}
+
+// Asker names a request and who claims to have made it. Peer is the process
+// behind the claim where the kernel vouches for it, else nil.
+type Asker struct {
+	Key       string
+	Requester string // "agent:NAME"
+	Peer      *gate.Peer
+}
+
+// Withdrawal takes a request back. Reason is cancelled, superseded or timeout.
+type Withdrawal struct {
+	Asker
+	Reason string
+}
+
+// Status is what `approvald status` shows. Its JSON members are frozen.
+type Status struct {
+	Gate      string    `json:"gate"`
+	Holder    *Holder   `json:"holder"` // nil when nobody holds the lease
+	Transport Transport `json:"transport"`
+	Pending   int       `json:"pending"`   // requests that wait for a person
+	Unsettled int       `json:"unsettled"` // messages that still show an undecided request, but should not
+}
+
+// Holder is the process that holds the gate's lease.
+type Holder struct {
+	PID   int       `json:"pid"`
+	Mode  string    `json:"mode"`
+	Since time.Time `json:"since"`
+	Epoch int64     `json:"epoch"`
+}
+
+// Transport is the daemon's way to Telegram. Healthy is judged by the age of
+// the last good exchange; nil LastSuccess means there was none.
+type Transport struct {
+	Mode        string     `json:"mode"`
+	Healthy     bool       `json:"healthy"`
+	LastSuccess *time.Time `json:"last_success"`
+	Error       string     `json:"error"`
+}
+
+// Local is the gate's own files as Ops: for the daemon behind its socket, and
+// for a command while no daemon runs. status answers [Ops.Status].
+func Local(g *gate.Gate, status func(context.Context) (Status, error)) Ops {
+	return local{g, status}
+}
+
+type local struct {
+	g      *gate.Gate
+	status func(context.Context) (Status, error)
+}
+
+var _ Ops = local{}
+
+func (l local) Create(ctx context.Context, r gate.NewRequest) (approvallog.Request, bool, error) {
+	return l.g.Create(ctx, r)
+}
+
+func (l local) Get(ctx context.Context, key string) (approvallog.Request, error) {
+	return l.g.Get(ctx, key)
+}
+
+func (l local) List(ctx context.Context) ([]approvallog.Request, error) { return l.g.List(ctx) }
+
+func (l local) Wait(ctx context.Context, key string) (approvallog.Request, error) {
+	return l.g.Wait(ctx, key)
+}
+
+func (l local) Withdraw(ctx context.Context, w Withdrawal) (approvallog.Request, error) {
+	return l.g.Withdraw(ctx, w.Key, w.Requester, w.Peer, w.Reason)
+}
+
+func (l local) StartExecution(ctx context.Context, by Asker, payloadHash string) (approvallog.Request, error) {
+	return l.g.StartExecution(ctx, by.Key, payloadHash, by.Requester, by.Peer)
+}
+
+func (l local) FinishExecution(ctx context.Context, by Asker, exitCode int) (approvallog.Request, error) {
+	return l.g.FinishExecution(ctx, by.Key, by.Requester, by.Peer, exitCode)
+}
+
+func (l local) Payload(ctx context.Context, hash string) (canonical, file []byte, err error) {
+	return l.g.Payload(hash)
+}
+
+func (l local) Status(ctx context.Context) (Status, error) { return l.status(ctx) }
