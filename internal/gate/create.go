@@ -1,0 +1,226 @@
+package gate
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/approvald/approvald/internal/approvallog"
+)
+
+// timeLayout is how times are written into records.
+const timeLayout = "2006-01-02T15:04:05.000Z"
+
+// requestedPayload is the payload of approval.requested.
+type requestedPayload struct {
+	Class       string         `json:"class"`
+	Summary     string         `json:"summary"`
+	PayloadHash string         `json:"payload_hash"`
+	Reversible  bool           `json:"reversible"`
+	EstCostUSD  *float64       `json:"est_cost_usd,omitempty"`
+	Execution   string         `json:"execution"` // harness: no token is minted, the asker runs it
+	WaitUntil   string         `json:"wait_until"`
+	Own         requestedExtra `json:"approvald"`
+}
+
+type requestedExtra struct {
+	Digest    string  `json:"request_digest"`
+	UID       *uint32 `json:"uid,omitempty"`
+	PID       *int32  `json:"pid,omitempty"`
+	Quorum    int     `json:"quorum"`
+	ExpiresAt string  `json:"expires_at"`
+	Exclusive string  `json:"exclusive,omitempty"`
+	FollowUp  string  `json:"follow_up,omitempty"`
+}
+
+// admission is a request that satisfies all that does not depend on the log.
+type admission struct {
+	NewRequest
+	payloadHash string
+	digest      string
+	quorum      int
+	ttl         time.Duration
+}
+
+// admit checks the request and fills in what the configuration makes of it.
+func (g *Gate) admit(r NewRequest) (admission, error) {
+	if len(r.Payload) == 0 {
+		r.Payload = emptyPayload
+	}
+	if err := r.check(); err != nil {
+		return admission{}, err
+	}
+	rule := g.cfg.Rule(r.Class)
+	a := admission{NewRequest: r, payloadHash: hashHex(r.Payload), quorum: max(rule.Quorum, r.Quorum), ttl: rule.TTL}
+	if r.TTL > 0 {
+		a.ttl = min(a.ttl, r.TTL)
+	}
+	if have := len(rule.Approvers); a.quorum > have {
+		return admission{}, refuse(CodeInvalidRequest, "ask for a smaller quorum, or add approvers to the configuration",
+			"a quorum of %d can never be reached: %d may decide %s", a.quorum, have, r.Class)
+	}
+	var err error
+	a.digest, err = r.digest(g.cfg.Gate, a.payloadHash)
+	return a, err
+}
+
+// Create files a request. A key that has the same request already is a retry: it answers the
+// request that exists, decided or not, with created false, and writes nothing. With Again a fresh
+// cycle is opened once the last one has ended. Refusals, in this order: [CodeInvalidRequest],
+// [CodeRequestConflict], [CodeBusy], [CodeQueueFull], [CodeRateLimited].
+//
+// When Create answers, payload and record are on disk. Of any number of processes that create one
+// key, one gets created true, and all get the same request.
+func (g *Gate) Create(ctx context.Context, r NewRequest) (req approvallog.Request, created bool, err error) {
+	a, err := g.admit(r)
+	if err != nil {
+		return approvallog.Request{}, false, err
+	}
+	// The first judgement spares refused requests and retries the writing of their payload. It
+	// decides nothing: the one inside the append lock does.
+	found, err := g.judgeNow(ctx, a)
+	if err != nil {
+		return approvallog.Request{}, false, err
+	}
+	if found {
+		return g.answer(a.Key, false)
+	}
+	if err := g.Prepare(ctx); err != nil {
+		return approvallog.Request{}, false, err
+	}
+	if err := g.keepPayload(a.payloadHash, a.Payload, a.File); err != nil {
+		return approvallog.Request{}, false, err
+	}
+	err = g.update(ctx, "file the request", func(tx *approvallog.Tx) error {
+		found, err := g.judge(a, tx.Now())
+		created = !found && err == nil
+		if !created {
+			return err
+		}
+		return g.file(tx, a)
+	})
+	if err != nil {
+		return approvallog.Request{}, false, err
+	}
+	return g.answer(a.Key, created)
+}
+
+// answer tells of the request that exists now. What another process appended may not be on disk
+// yet, and the asker goes on by it.
+func (g *Gate) answer(key string, created bool) (approvallog.Request, bool, error) {
+	if !created {
+		if err := g.log.Sync(); err != nil {
+			return approvallog.Request{}, false, mapError(err, "file the request")
+		}
+	}
+	r, err := g.known(key)
+	return r, created && err == nil, err
+}
+
+func (g *Gate) judgeNow(ctx context.Context, a admission) (found bool, err error) {
+	now := g.now()
+	if readErr := g.read(ctx, func() { found, err = g.judge(a, now) }); readErr != nil {
+		return false, readErr
+	}
+	return found, err
+}
+
+// judge decides what becomes of the request on the log as it stands: found means that it exists and
+// is answered, an error refuses it, neither means that it is to be filed.
+func (g *Gate) judge(a admission, now time.Time) (found bool, err error) {
+	if existing, known := g.reqs.Get(a.Key); known {
+		if existing.Digest != a.digest {
+			return false, conflict(existing)
+		}
+		state := existing.StateAt(now)
+		if !a.Again || state == approvallog.StatePending {
+			return true, nil
+		}
+		if err := mayAskAgain(existing, state); err != nil {
+			return false, err
+		}
+	}
+	if a.Exclusive != "" {
+		if holder, busy := g.reqs.ExclusiveHolder(a.Exclusive, now); busy {
+			return false, refuse(CodeBusy, "wait for it, or withdraw it: approvald wait "+strconv.Quote(clip(holder.Key)),
+				"the exclusive key %q is held by the pending request %q of %s", clip(a.Exclusive), clip(holder.Key), holder.Requester)
+		}
+	}
+	return false, g.checkRoom(a, now)
+}
+
+// mayAskAgain refuses a fresh cycle while the grant of the last one can be used or is in use: one
+// approval would become two.
+func mayAskAgain(r approvallog.Request, state approvallog.State) error {
+	switch state {
+	case approvallog.StateGranted:
+		return refuse(CodeRequestConflict, "use the grant, or have it revoked first: approvald revoke KEY",
+			"%q was granted by %s and not used yet", clip(r.Key), r.Decision.By)
+	case approvallog.StateStarted:
+		return refuse(CodeRequestConflict, "wait for its end, or ask under a new key",
+			"what %q was granted for is running since %s", clip(r.Key), r.Execution.StartedAt.UTC().Format(time.RFC3339))
+	default:
+		return nil
+	}
+}
+
+func conflict(r approvallog.Request) error {
+	return refuse(CodeRequestConflict, "use a new key for a different request; the same key is for retries of the same one",
+		"the key %q is taken by a different request: %s asked at %s for %s, payload %.12s…",
+		clip(r.Key), r.Requester, r.RequestedAt.UTC().Format(time.RFC3339), r.Class, r.PayloadHash)
+}
+
+// checkRoom keeps one asker from burying the others' requests and the approvers.
+func (g *Gate) checkRoom(a admission, now time.Time) error {
+	limits := g.cfg.Requests
+	if n := g.reqs.PendingCount(now, ""); n >= limits.MaxPending {
+		return refuse(CodeQueueFull, "wait until some are decided, or raise requests.max_pending",
+			"%d requests are pending, as many as this gate allows; %q was not filed", n, clip(a.Key))
+	}
+	if n := g.reqs.CreatedSince(a.Requester, now.Add(-time.Hour)); n >= limits.PerRequesterPerHour {
+		return refuse(CodeRateLimited, "ask less often, or raise requests.per_requester_per_hour",
+			"%s has made %d requests within the last hour, as many as this gate allows; %q was not filed", a.Requester, n, clip(a.Key))
+	}
+	return nil
+}
+
+// file appends the records that open the cycle.
+func (g *Gate) file(tx *approvallog.Tx, a admission) error {
+	now := tx.Now()
+	// Without this record the last cycle would have no end in the log.
+	if err := g.recordExpiry(tx, a.Key); err != nil {
+		return err
+	}
+	expires := now.Add(a.ttl)
+	until := expires
+	if a.WaitFor > 0 && a.WaitFor < a.ttl {
+		until = now.Add(a.WaitFor)
+	}
+	payload := requestedPayload{
+		Class: a.Class, Summary: a.Summary, PayloadHash: a.payloadHash, Reversible: a.Reversible,
+		EstCostUSD: a.EstCostUSD, Execution: "harness", WaitUntil: until.UTC().Format(timeLayout),
+		Own: requestedExtra{
+			Digest: a.digest, Quorum: a.quorum, ExpiresAt: expires.UTC().Format(timeLayout),
+			Exclusive: a.Exclusive, FollowUp: a.FollowUp,
+		},
+	}
+	if a.Peer != nil {
+		payload.Own.UID, payload.Own.PID = &a.Peer.UID, &a.Peer.PID
+	}
+	task := a.Task
+	if task == "" {
+		task = a.Key
+	}
+	return appendOne(tx, approvallog.Draft{
+		Event: approvallog.EventRequested, Actor: a.Requester, Task: task, ActionKey: a.Key, Payload: payload,
+	})
+}
+
+// recordExpiry appends the end of a request that nobody decided in time, if that is how it stands.
+func (g *Gate) recordExpiry(tx *approvallog.Tx, key string) error {
+	r, known := g.reqs.Get(key)
+	if !known || r.StateAt(tx.Now()) == r.State {
+		return nil
+	}
+	return appendOne(tx, approvallog.Draft{Event: approvallog.EventExpired, Actor: systemActor, Task: r.Task, ActionKey: key})
+}

@@ -1,0 +1,209 @@
+package gate
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/approvald/approvald/internal/approvallog"
+)
+
+// WithdrawReasons are the reasons that the format knows for taking a request back.
+var WithdrawReasons = []string{"cancelled", "superseded", "timeout"}
+
+// Withdraw takes a pending request back, for the requester alone. A request that was withdrawn
+// already is answered again. One that has ended otherwise is answered too, beside the error of
+// [CodeAlreadyDecided].
+func (g *Gate) Withdraw(ctx context.Context, key, requester string, peer *Peer, reason string) (approvallog.Request, error) {
+	if err := CheckKey(key); err != nil {
+		return approvallog.Request{}, err
+	}
+	if !slices.Contains(WithdrawReasons, reason) {
+		return approvallog.Request{}, refuse(CodeInvalidRequest, "give cancelled, superseded or timeout", "%q is no reason to withdraw", clip(reason))
+	}
+	const doing = "withdraw"
+	return g.change(ctx, doing, key, func(tx *approvallog.Tx, r approvallog.Request) error {
+		if err := checkIdentity(r, requester, peer, doing); err != nil {
+			return err
+		}
+		switch r.State {
+		case approvallog.StatePending:
+		case approvallog.StateWithdrawn:
+			return nil
+		default:
+			return ended(r, doing)
+		}
+		return appendOne(tx, approvallog.Draft{
+			Event: approvallog.EventWithdrawn, Actor: requester, Task: r.Task, ActionKey: key,
+			Payload: map[string]string{"action_key": key, "reason": reason},
+		})
+	})
+}
+
+// executionPayload is the payload of the execution events.
+type executionPayload struct {
+	Class       string `json:"class"`
+	PayloadHash string `json:"payload_hash"`
+	ExitCode    *int   `json:"exit_code,omitempty"`
+}
+
+// StartExecution uses a grant up, for the requester alone: of any number of callers, in any number
+// of processes, one succeeds. payloadHash is the hash of what is about to be run, which must be
+// what was approved. Refusals: [CodeNotGranted], [CodeAlreadyStarted], [CodePayloadMismatch]; the
+// request as it stands comes along.
+func (g *Gate) StartExecution(ctx context.Context, key, payloadHash, requester string, peer *Peer) (approvallog.Request, error) {
+	const doing = "execute"
+	if err := CheckKey(key); err != nil {
+		return approvallog.Request{}, err
+	}
+	return g.change(ctx, doing, key, func(tx *approvallog.Tx, r approvallog.Request) error {
+		if err := checkIdentity(r, requester, peer, doing); err != nil {
+			return err
+		}
+		switch r.State {
+		case approvallog.StateGranted:
+		case approvallog.StateStarted, approvallog.StateCompleted, approvallog.StateFailed:
+			return refuse(CodeAlreadyStarted, "a grant is good for one execution; ask again with --again once it has ended",
+				"execute %q: its grant was used at %s", clip(key), r.Execution.StartedAt.UTC().Format(time.RFC3339))
+		default:
+			return refuse(CodeNotGranted, "nothing was run", "execute %q: it is %s, not granted", clip(key), r.State)
+		}
+		if r.PayloadHash != payloadHash {
+			return refuse(CodePayloadMismatch, "nothing was run; ask for exactly what is to be run",
+				"execute %q: what is about to run (%.12s…) is not what was approved (%.12s…)", clip(key), payloadHash, r.PayloadHash)
+		}
+		return appendOne(tx, approvallog.Draft{
+			Event: approvallog.EventExecutionStarted, Actor: requester, Task: r.Task, ActionKey: key,
+			Payload: executionPayload{Class: r.Class, PayloadHash: r.PayloadHash},
+		})
+	})
+}
+
+// FinishExecution records how a started execution ended, for the requester alone: completed with
+// exit code 0, failed with any other. An end that was recorded already is answered again.
+func (g *Gate) FinishExecution(ctx context.Context, key, requester string, peer *Peer, exitCode int) (approvallog.Request, error) {
+	const doing = "finish"
+	if err := CheckKey(key); err != nil {
+		return approvallog.Request{}, err
+	}
+	return g.change(ctx, doing, key, func(tx *approvallog.Tx, r approvallog.Request) error {
+		if err := checkIdentity(r, requester, peer, doing); err != nil {
+			return err
+		}
+		switch r.State {
+		case approvallog.StateStarted:
+		case approvallog.StateCompleted, approvallog.StateFailed:
+			return nil
+		default:
+			return refuse(CodeNotGranted, "an execution is started before it is finished", "finish %q: it is %s, not started", clip(key), r.State)
+		}
+		event := approvallog.EventExecutionCompleted
+		if exitCode != 0 {
+			event = approvallog.EventExecutionFailed
+		}
+		return appendOne(tx, approvallog.Draft{
+			Event: event, Actor: requester, Task: r.Task, ActionKey: key,
+			Payload: executionPayload{Class: r.Class, PayloadHash: r.PayloadHash, ExitCode: &exitCode},
+		})
+	})
+}
+
+// change runs step on the request as it stands at the exact head, its deadline judged at the same
+// moment, and answers what has become of it. When step refuses, the request that it saw comes along.
+func (g *Gate) change(ctx context.Context, doing, key string,
+	step func(tx *approvallog.Tx, r approvallog.Request) error,
+) (approvallog.Request, error) {
+	var seen approvallog.Request
+	err := g.update(ctx, doing, func(tx *approvallog.Tx) error {
+		r, known := g.reqs.Get(key)
+		if !known {
+			return notFound(key)
+		}
+		r.State = r.StateAt(tx.Now())
+		seen = r
+		return step(tx, r)
+	})
+	if err != nil {
+		return seen, err
+	}
+	return g.known(key)
+}
+
+func appendOne(tx *approvallog.Tx, d approvallog.Draft) error {
+	_, err := tx.Append(d)
+	return err
+}
+
+// Wait answers the request once it is no longer pending, or fails with the context's error. At the
+// deadline it answers expired, and records that unless somebody has: afterwards no decision can
+// slip in. What it answers is on disk.
+func (g *Gate) Wait(ctx context.Context, key string) (approvallog.Request, error) {
+	if err := CheckKey(key); err != nil {
+		return approvallog.Request{}, err
+	}
+	// Registered before the first look, no append is missed between a look and the wait after it.
+	changed, stop := g.log.Changed()
+	defer stop()
+	for {
+		r, err := g.look(ctx, key)
+		if err != nil {
+			return approvallog.Request{}, err
+		}
+		switch {
+		case r.State == approvallog.StatePending:
+			if err := g.sleep(ctx, changed, r); err != nil {
+				return approvallog.Request{}, err
+			}
+		case r.State == approvallog.StateExpired && r.Ending == nil:
+			return g.expire(ctx, r)
+		default:
+			return g.settled(r)
+		}
+	}
+}
+
+// sleep returns when the log has changed, the request's deadline has come or the context has ended.
+func (g *Gate) sleep(ctx context.Context, changed <-chan struct{}, r approvallog.Request) error {
+	var deadline <-chan time.Time
+	if !r.ExpiresAt.IsZero() {
+		timer := time.NewTimer(r.ExpiresAt.Sub(g.now()))
+		defer timer.Stop()
+		deadline = timer.C
+	}
+	select {
+	case <-changed:
+	case <-deadline:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
+// settled answers a request that somebody waited for. The record by which the waiter goes on may be
+// another process's, still on its way to the disk.
+func (g *Gate) settled(r approvallog.Request) (approvallog.Request, error) {
+	if err := g.log.Sync(); err != nil {
+		return approvallog.Request{}, mapError(err, "wait for the decision")
+	}
+	return r, nil
+}
+
+// expire records the end of a request that was seen past its deadline and answers it. Inside the
+// append lock a decision that was made in time and is just being written still counts. Who may not
+// write, or cannot just now, is told of the expiry all the same.
+func (g *Gate) expire(ctx context.Context, seen approvallog.Request) (approvallog.Request, error) {
+	r, err := g.change(ctx, "expire", seen.Key, func(tx *approvallog.Tx, _ approvallog.Request) error {
+		return g.recordExpiry(tx, seen.Key)
+	})
+	switch code := ErrorCode(err); {
+	case err == nil:
+		return g.settled(r)
+	case code == CodeAppendLocked, code == CodeFenced, errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		return g.settled(seen)
+	default:
+		return approvallog.Request{}, err
+	}
+}
