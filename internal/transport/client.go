@@ -110,6 +110,20 @@ func (c *Client) APIHost() string {
 	return host
 }
 
+// Proxy is the host, and port when given, of the proxy that the environment names
+// for the Bot API server, "" for none.
+func (c *Client) Proxy() string {
+	r, err := http.NewRequest(http.MethodPost, c.base, nil)
+	if err != nil {
+		return ""
+	}
+	u, err := proxy(r)
+	if err != nil || u == nil {
+		return ""
+	}
+	return u.Host
+}
+
 // GetMe tells who the bot is, and so whether the token is good.
 func (c *Client) GetMe(ctx context.Context) (User, error) {
 	var u User

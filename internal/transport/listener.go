@@ -38,6 +38,13 @@ func (w *Webhook) open(ctx context.Context) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("webhook listener: %w", err)
 	}
+	if network == "unix" {
+		// The reverse proxy is let in by group.
+		if err := os.Chmod(address, 0o660); err != nil {
+			_ = listener.Close()
+			return nil, fmt.Errorf("webhook socket: %w", err)
+		}
+	}
 	return listener, nil
 }
 
@@ -139,10 +146,15 @@ func (w *Webhook) take(ctx context.Context, rw http.ResponseWriter, r *http.Requ
 	defer cancel()
 	working, stop := context.WithTimeout(working, handleTimeout)
 	defer stop()
-	if err := handle(working, u); err != nil {
-		w.log.Error("update could not be stored, Telegram is asked to send it again", zap.Int64("update", u.ID), zap.Error(err))
+	err = handle(working, u)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil {
+		w.storing = fmt.Sprintf("update %d could not be stored, Telegram is asked to send it again: %v", u.ID, err)
+		w.log.Error(w.storing)
 		return http.StatusServiceUnavailable
 	}
+	w.storing, w.health.LastSuccess = "", time.Now()
 	w.delivered.Add(1)
 	return http.StatusOK
 }

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -15,8 +16,10 @@ const refusedBeforeCheck = 5
 
 // registration is the state of keeping the webhook registered.
 type registration struct {
-	ours bool      // read back as ours after our last setWebhook
-	set  time.Time // our last setWebhook
+	found  string    // what was there at the start and may be replaced
+	ours   bool      // was read back as ours at least once
+	unsure bool      // the last setWebhook failed or was not answered
+	set    time.Time // our last setWebhook
 
 	delivered, refused int64 // the counters at the last check
 }
@@ -26,7 +29,8 @@ type registration struct {
 func (w *Webhook) keepRegistered(ctx context.Context) error {
 	var r registration
 	retry := backoff{first: 1250 * time.Millisecond, limit: 15 * time.Second, factor: 2}
-	if err := w.mayStart(ctx, &retry); err != nil {
+	var err error
+	if r.found, err = w.mayStart(ctx, &retry); err != nil {
 		return err
 	}
 	retry.reset()
@@ -43,20 +47,21 @@ func (w *Webhook) keepRegistered(ctx context.Context) error {
 	return nil
 }
 
-// mayStart looks for a foreign registration until Telegram answers.
-func (w *Webhook) mayStart(ctx context.Context, retry *backoff) error {
+// mayStart asks until Telegram answers what is registered, and returns it when it
+// may be replaced.
+func (w *Webhook) mayStart(ctx context.Context, retry *backoff) (string, error) {
 	for ctx.Err() == nil {
 		info, err := w.client.GetWebhookInfo(ctx)
 		if err == nil {
 			if info.URL == "" || info.URL == w.url || w.replace || (w.own != nil && w.own(info.URL)) {
-				return nil
+				return info.URL, nil
 			}
-			return &RegistrationError{Mode: "webhook", Host: hostOf(info.URL)}
+			return "", &RegistrationError{Mode: "webhook", Host: hostOf(info.URL)}
 		}
 		w.note(err.Error())
 		sleep(ctx, max(retry.wait(), retryAfter(err)))
 	}
-	return nil
+	return "", nil
 }
 
 // await waits for the next check, or for refused posts that make an earlier one
@@ -90,10 +95,13 @@ func (w *Webhook) ensure(ctx context.Context, r *registration) error {
 	r.delivered, r.refused = delivered, refused
 	switch {
 	case info.URL == "":
-		w.log.Warn("the webhook's registration is gone, registering again")
+		w.log.Warn("no webhook is registered any more, registering again")
 		return w.register(ctx, r)
-	case info.URL != w.url:
-		return w.displacedBy(info, r)
+	case info.URL != w.url && (r.ours || info.URL != r.found):
+		w.displacedBy(info)
+		return nil
+	case info.URL != w.url || r.unsure:
+		return w.register(ctx, r)
 	case strangers >= refusedBeforeCheck && time.Since(r.set) >= w.checkEvery:
 		w.log.Warn("posts arrive without this gate's secret: another program may have registered the same URL, registering again",
 			zap.Int64("posts", strangers))
@@ -109,38 +117,39 @@ func (w *Webhook) ensure(ctx context.Context, r *registration) error {
 
 // displacedBy reports that another program took the bot's webhook. It is not
 // taken back: two programs that both insist would leave nobody with updates.
-func (w *Webhook) displacedBy(info WebhookInfo, r *registration) error {
-	r.ours = false
+func (w *Webhook) displacedBy(info WebhookInfo) {
 	w.mu.Lock()
 	if w.health.ConflictSince.IsZero() {
 		w.health.ConflictSince = time.Now()
 	}
 	w.mu.Unlock()
 	w.note(fmt.Sprintf("another program registered a webhook at %s with this bot's token: stop it, or give this gate a bot of its own", hostOf(info.URL)))
-	return nil
 }
 
 // register calls setWebhook, at most once a second, and reads the registration
-// back whatever the answer: a failing setWebhook can leave none, and one whose
-// answer was lost may have worked.
+// back. After a failure the next round reads it before it sets anything: a failing
+// setWebhook can leave none, one whose answer was lost may have worked, and
+// another program may have come in between.
 func (w *Webhook) register(ctx context.Context, r *registration) error {
 	if !sleep(ctx, setEvery-time.Since(r.set)) {
 		return ctx.Err()
 	}
 	setErr := w.client.SetWebhook(ctx, SetWebhook{URL: w.url, Secret: w.secret})
 	r.set = time.Now()
+	r.unsure = setErr != nil
 	r.delivered, r.refused = w.delivered.Load(), w.refused.Load()
+	if setErr != nil {
+		return setErr
+	}
 	info, err := w.client.GetWebhookInfo(ctx)
 	switch {
-	case setErr != nil:
-		r.set = time.Time{} // not known to carry our secret: set again
-		return setErr
 	case err != nil:
 		return err
 	case info.URL == "":
-		return fmt.Errorf("telegram setWebhook: answered ok, but no webhook is registered")
+		return errors.New("telegram setWebhook: answered ok, but no webhook is registered")
 	case info.URL != w.url:
-		return w.displacedBy(info, r)
+		w.displacedBy(info)
+		return nil
 	}
 	r.ours = true
 	w.succeeded()

@@ -71,8 +71,9 @@ type Webhook struct {
 	ready     chan struct{}
 	readyOnce sync.Once
 
-	mu     sync.Mutex
-	health Health
+	mu      sync.Mutex
+	health  Health
+	storing string // what is wrong with storing updates
 }
 
 // ValidateWebhookURL checks what setWebhook would refuse: Telegram posts to https
@@ -131,6 +132,7 @@ func (w *Webhook) Health() Health {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	h := w.health
+	h.Error = cmp.Or(h.Error, w.storing)
 	age := time.Since(h.LastSuccess)
 	h.Healthy = h.Error == "" && age <= 3*w.checkEvery
 	if !h.Healthy && h.Error == "" {
