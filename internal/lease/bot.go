@@ -1,0 +1,175 @@
+package lease
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/approvald/approvald/internal/procid"
+)
+
+// lockDirVariable names a directory for the bots' locks in place of the usual
+// one: for containers that share one machine, and for tests.
+const lockDirVariable = "APPROVALD_LOCK_DIR"
+
+// BotLease keeps other gates of this machine off one bot.
+type BotLease struct {
+	mu sync.Mutex
+	fd int // -1 once released
+}
+
+// botOwner is what the lock's file says about its holder. It is for people;
+// the kernel lock decides.
+type botOwner struct {
+	Gate string `json:"gate"`
+	PID  int    `json:"pid"`
+}
+
+// AcquireBot takes the machine's lock on a bot, which is known by its numeric
+// id (from getMe) and the host of its API. It refuses with a *BotHeldError
+// when another gate has it and with an *UnavailableError when the lock cannot
+// be had at all. The lock lies in $APPROVALD_LOCK_DIR, else, for root, in
+// /run/lock/approvald, else in $XDG_RUNTIME_DIR/approvald, else in a directory
+// of the user's own under the system's temporary one: it excludes the gates of
+// one user, and containers only when they share that directory.
+func AcquireBot(botID int64, apiBase, gateHome string) (*BotLease, error) {
+	return acquireBot(botID, apiBase, gateHome, realSystem())
+}
+
+func acquireBot(botID int64, apiBase, gateHome string, sys *system) (*BotLease, error) {
+	home, err := ResolveHome(gateHome)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := botLockDir()
+	if err != nil {
+		return nil, err
+	}
+	host := apiHost(apiBase)
+	sum := sha256.Sum256([]byte(host))
+	path := filepath.Join(dir, fmt.Sprintf("bot-%d-%s.lock", botID, hex.EncodeToString(sum[:4])))
+	t := &taker{sys: sys, flockPath: path, daemonDir: dir}
+	k, err := t.lockKernel()
+	if errors.Is(err, errBusy) {
+		return nil, botHeld(botID, path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	owner, err := json.Marshal(botOwner{Gate: home, PID: os.Getpid()})
+	if err == nil {
+		err = overwrite(k.fd, append(owner, '\n'))
+	}
+	if err != nil {
+		k.close()
+		return nil, unavailable(path, "the bot's lock cannot be written", hintFor(err), err)
+	}
+	return &BotLease{fd: k.fd}, nil
+}
+
+// Release gives the bot up. Calling it again does nothing. The file stays: a
+// lock whose file is unlinked can be held twice.
+func (b *BotLease) Release() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.fd < 0 {
+		return nil
+	}
+	fd := b.fd
+	b.fd = -1
+	err := unix.Ftruncate(fd, 0)
+	return errors.Join(err, unix.Close(fd))
+}
+
+func botHeld(botID int64, path string) error {
+	e := &BotHeldError{Code: CodeBotOwned, BotID: botID, Path: path}
+	var owner botOwner
+	if data, err := readSmall(path); err == nil && json.Unmarshal(data, &owner) == nil {
+		e.Gate, e.PID = owner.Gate, owner.PID
+	}
+	if e.PID == 0 {
+		e.PID = lockOwner(procid.Prober{}, path)
+	}
+	return e
+}
+
+// overwrite replaces a file's content in place: the lock is the inode's, so no
+// other file may take its name.
+func overwrite(fd int, data []byte) error {
+	if err := unix.Ftruncate(fd, 0); err != nil {
+		return err
+	}
+	_, err := unix.Pwrite(fd, data, 0)
+	return err
+}
+
+// botLockDir returns the directory of the bots' locks, made and private.
+func botLockDir() (string, error) {
+	if dir := os.Getenv(lockDirVariable); dir != "" {
+		return chosenLockDir(dir)
+	}
+	var dir string
+	runtimeDir := os.Getenv("XDG_RUNTIME_DIR")
+	switch {
+	case os.Getuid() == 0:
+		dir = "/run/lock/approvald"
+	case runtimeDir != "":
+		dir = filepath.Join(runtimeDir, "approvald")
+	default:
+		dir = filepath.Join(os.TempDir(), fmt.Sprintf("approvald-%d", os.Getuid()))
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", unavailable(dir, "the directory of the bots' locks cannot be made", "set "+lockDirVariable+" to one that can", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(dir, &st); err != nil {
+		return "", unavailable(dir, "the directory of the bots' locks cannot be examined", hintFor(err), err)
+	}
+	// Somebody else's directory under so predictable a name could hide one lock from another.
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Getuid() {
+		return "", unavailable(dir, "the directory of the bots' locks belongs to somebody else or is a link",
+			"set "+lockDirVariable+" to a directory of your own", nil)
+	}
+	return dir, nil
+}
+
+// chosenLockDir accepts a directory that was named on purpose, shared or not.
+func chosenLockDir(dir string) (string, error) {
+	if !filepath.IsAbs(dir) {
+		return "", unavailable(dir, "the directory of the bots' locks is not absolute", "set "+lockDirVariable+" to an absolute path", nil)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", unavailable(dir, "the directory of the bots' locks cannot be made", "set "+lockDirVariable+" to one that can", err)
+	}
+	return dir, nil
+}
+
+// apiHost is the part of an API's base address that tells bots of equal id
+// apart: host and port, lower case.
+func apiHost(base string) string {
+	if base == "" {
+		return "api.telegram.org:443"
+	}
+	u, err := url.Parse(base)
+	if err != nil || u.Host == "" {
+		return strings.ToLower(base)
+	}
+	port := u.Port()
+	switch {
+	case port != "":
+	case u.Scheme == "http":
+		port = "80"
+	default:
+		port = "443"
+	}
+	return strings.ToLower(u.Hostname()) + ":" + port
+}

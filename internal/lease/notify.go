@@ -1,0 +1,86 @@
+package lease
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// notifier says that something happened to watched files. It does not say
+// what: whoever listens looks for itself. It speaks inotify directly because
+// the standby needs IN_CLOSE_WRITE, the event of a dying holder's descriptor.
+type notifier struct {
+	// C holds at most one unread notice. It is nil, and never ready, in the
+	// zero notifier, which watches nothing.
+	C    chan struct{}
+	fd   int
+	file *os.File
+	done sync.WaitGroup
+	// prefix, when set, is how a name in a watched directory must start.
+	prefix string
+}
+
+func newNotifier(sys *system) (*notifier, error) {
+	fd, err := sys.inotify()
+	if err != nil {
+		return nil, err
+	}
+	n := &notifier{C: make(chan struct{}, 1), fd: fd, file: os.NewFile(uintptr(fd), "inotify")}
+	n.done.Go(n.read)
+	return n, nil
+}
+
+// add watches path as well. Failing is no error: the caller looks now and then
+// in any case.
+func (n *notifier) add(path string, mask uint32) {
+	if n.file != nil {
+		unix.InotifyAddWatch(n.fd, path, mask)
+	}
+}
+
+func (n *notifier) read() {
+	buf := make([]byte, 16<<10)
+	for {
+		count, err := n.file.Read(buf)
+		if err != nil {
+			return
+		}
+		if n.concerns(buf[:count]) {
+			select {
+			case n.C <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+func (n *notifier) concerns(events []byte) bool {
+	if n.prefix == "" {
+		return true
+	}
+	for len(events) >= unix.SizeofInotifyEvent {
+		event := (*unix.InotifyEvent)(unsafe.Pointer(&events[0]))
+		end := unix.SizeofInotifyEvent + int(event.Len)
+		if end > len(events) {
+			return true
+		}
+		name := string(bytes.TrimRight(events[unix.SizeofInotifyEvent:end], "\x00"))
+		if name == "" || strings.HasPrefix(name, n.prefix) {
+			return true
+		}
+		events = events[end:]
+	}
+	return false
+}
+
+// close ends the watch and returns when its goroutine has.
+func (n *notifier) close() {
+	if n.file != nil {
+		n.file.Close()
+		n.done.Wait()
+	}
+}

@@ -1,0 +1,213 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// watchPeriod is how often a holder looks whether or not it was told
+	// anything: well within the promised second.
+	watchPeriod = 500 * time.Millisecond
+	dirEvents   = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_MODIFY |
+		unix.IN_ATTRIB | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
+	homeEvents = unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
+)
+
+// watcher calls Check whenever something happens to the lease's files.
+type watcher struct {
+	once sync.Once
+	quit chan struct{}
+	done sync.WaitGroup
+}
+
+func (w *watcher) start(l *Lease) {
+	w.quit = make(chan struct{})
+	n, err := newNotifier(l.t.sys)
+	if err != nil {
+		l.t.report(Event{Kind: WatchDegraded, Path: l.t.daemonDir,
+			Text: fmt.Sprintf("no inotify, so the lease is checked every %v only: %v; %s", watchPeriod, err, l.t.daemonDir)})
+		n = &notifier{}
+	}
+	n.prefix = "telegram-transport."
+	w.done.Go(func() {
+		defer n.close()
+		tick := time.NewTicker(watchPeriod)
+		defer tick.Stop()
+		for {
+			// Again each time: a directory that was made anew is another one.
+			n.add(l.t.daemonDir, dirEvents)
+			n.add(l.t.home, homeEvents|unix.IN_ONLYDIR)
+			if l.Check() != nil {
+				return
+			}
+			select {
+			case <-w.quit:
+				return
+			case <-n.C:
+			case <-tick.C:
+			}
+		}
+	})
+}
+
+// stop ends the watch and returns when it has ended.
+func (w *watcher) stop() {
+	w.once.Do(func() { close(w.quit) })
+	w.done.Wait()
+}
+
+// intact reports whether the paths still name the locked file and the own
+// record. l.mu is held.
+func (l *Lease) intact() bool {
+	lock, err := l.t.sys.identify(l.t.flockPath)
+	if err != nil || !lock.sameFile(l.kernel.id) {
+		return false
+	}
+	id, err := l.t.sys.identify(l.t.recordPath)
+	if err != nil {
+		return false
+	}
+	if id == l.seen {
+		return true
+	}
+	o, err := observe(l.t.recordPath)
+	if err != nil || !o.ours(l.rec) {
+		return false
+	}
+	l.seen = o.id
+	return true
+}
+
+// settle decides what a disturbed lease is: put back when the paths are free,
+// lost in every other case. l.mu is held, so nobody sends meanwhile.
+func (l *Lease) settle() error {
+	what, err := l.retake()
+	if err != nil {
+		err = l.lossOf(err)
+		l.lose(err)
+		l.t.report(Event{Kind: Lost, Path: l.t.recordPath, Text: err.Error()})
+		return err
+	}
+	if what != "" {
+		l.t.report(Event{Kind: Retaken, Path: l.t.recordPath,
+			Text: fmt.Sprintf("%s; took the lease again, in the same epoch; %s", what, l.t.recordPath)})
+	}
+	return nil
+}
+
+// lose ends the lease. l.mu is held.
+func (l *Lease) lose(err error) {
+	l.err = err
+	close(l.lost)
+}
+
+// lossOf is the refusal that ends the process: exit 11, whoever has the lease.
+func (l *Lease) lossOf(err error) error {
+	var u *UnavailableError
+	if errors.As(err, &u) {
+		cause := ErrLost
+		if u.Err != nil {
+			cause = fmt.Errorf("%w: %w", ErrLost, u.Err)
+		}
+		return unavailable(u.Path, "lease lost: "+u.Reason, u.Hint, cause)
+	}
+	return unavailable(l.t.recordPath, "lease lost: "+err.Error(), "see approvald lease", ErrLost)
+}
+
+// retake puts back what is missing while nobody else has taken its place, and
+// says what was missing. l.mu is held.
+func (l *Lease) retake() (what string, err error) {
+	if err := l.samePlace(); err != nil {
+		return "", err
+	}
+	lock, err := l.t.sys.identify(l.t.flockPath)
+	if err != nil || !lock.sameFile(l.kernel.id) {
+		if err := l.relock(); err != nil {
+			return "", err
+		}
+		what = "the lock file was removed or replaced"
+	}
+	for range rounds {
+		o, err := l.t.read(context.Background())
+		if err != nil {
+			return "", err
+		}
+		switch {
+		case !o.present:
+			err = l.t.fs.CreateExclusive("lease.record", l.t.recordPath, l.rec.encode(), 0o600)
+			if err != nil && !errors.Is(err, fs.ErrExist) {
+				return "", unavailable(l.t.recordPath, "the record is gone and cannot be made again", hintFor(err), err)
+			}
+			if err == nil {
+				what = "the record was removed"
+			}
+		case o.torn:
+			err = l.t.takeOver(context.Background(), l.kernel, o, l.rec.encode())
+			if err != nil && !errors.Is(err, errMoved) && !errors.Is(err, errSectionBusy) {
+				return "", err
+			}
+			if err == nil {
+				what = "the record was damaged"
+			} else {
+				time.Sleep(reclaimWait)
+			}
+		case o.rec.sameHolder(l.rec):
+			l.seen = o.id
+			return what, nil
+		default:
+			return "", fmt.Errorf("it is held by another process now: %s", o.rec.public().describe())
+		}
+	}
+	return "", errors.New("the record keeps changing")
+}
+
+// samePlace refuses when the gate's directory is not the one that it was: the
+// log and the journal went with it. A daemon directory that was deleted whole
+// is made again.
+func (l *Lease) samePlace() error {
+	home, err := l.t.sys.identify(l.t.home)
+	if err != nil || !home.sameFile(l.homeID) {
+		return unavailable(l.t.home, "the gate's directory was moved, removed or replaced", "put it back and start again", err)
+	}
+	dir, err := l.t.sys.identify(l.t.daemonDir)
+	if err == nil && dir.sameFile(l.dirID) {
+		return nil
+	}
+	if !l.kernel.unlinked() {
+		return unavailable(l.t.daemonDir, "the directory was moved or replaced", "put it back and start again", err)
+	}
+	if err := l.t.fs.MkdirAll("lease.dir", l.t.daemonDir, 0o700); err != nil {
+		return unavailable(l.t.daemonDir, "the directory is gone and cannot be made again", hintFor(err), err)
+	}
+	if l.dirID, err = l.t.sys.identify(l.t.daemonDir); err != nil {
+		return unavailable(l.t.daemonDir, "the directory cannot be examined", hintFor(err), err)
+	}
+	return nil
+}
+
+// relock takes the kernel lock on the file that the path names now. The old
+// one is dropped only when the new one is held.
+func (l *Lease) relock() error {
+	k, err := l.t.lockKernel()
+	if errors.Is(err, errBusy) {
+		return unavailable(l.t.flockPath, "the lock file was replaced and another process has locked the new one", "see "+filepath.Base(l.t.recordPath), nil)
+	}
+	if err != nil {
+		return err
+	}
+	l.forget()
+	l.kernel.close()
+	l.kernel = k
+	held.Lock()
+	held.by[k.id.key()] = l
+	held.Unlock()
+	return nil
+}
