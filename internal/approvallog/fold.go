@@ -26,6 +26,7 @@ type Requests struct {
 	pending   map[string]*entry            // keys whose state is StatePending, past their deadline or not
 	exclusive map[string]map[string]*entry // exclusive key -> its pending requests by action key
 	created   map[string][]time.Time       // requester -> times of the cycles it opened within creationWindow
+	sweepAt   int                          // how many requesters created may hold before it is swept
 }
 
 // entry is one action key. The execution of an earlier cycle that has not ended hides the current
@@ -179,18 +180,23 @@ func (q *Requests) unindex(key string, e *entry) {
 	}
 }
 
-// noteCreation remembers a creation and forgets those that have left the window, also of
-// requesters that ask no more, so that memory does not grow with history.
+// noteCreation remembers a creation and forgets those that have left the window, so that memory
+// does not grow with history. Requesters that ask no more are looked for only when their number
+// has doubled: each creation costs a constant amount on average.
 func (q *Requests) noteCreation(r Request) {
 	oldest := r.RequestedAt.Add(-creationWindow)
-	gone := func(t time.Time) bool { return t.Before(oldest) }
-	times := slices.DeleteFunc(q.created[r.Requester], gone)
-	q.created[r.Requester] = append(times, r.RequestedAt)
-	for name, times := range q.created {
-		if gone(times[len(times)-1]) {
-			delete(q.created, name)
-		}
+	times := q.created[r.Requester]
+	for len(times) > 0 && times[0].Before(oldest) {
+		times = times[1:]
 	}
+	q.created[r.Requester] = append(times, r.RequestedAt)
+	if len(q.created) <= q.sweepAt {
+		return
+	}
+	maps.DeleteFunc(q.created, func(_ string, times []time.Time) bool {
+		return times[len(times)-1].Before(oldest)
+	})
+	q.sweepAt = 2*len(q.created) + 16
 }
 
 // open begins a fresh cycle.
