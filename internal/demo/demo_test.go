@@ -27,42 +27,24 @@ func TestWrapBreaksBetweenWords(t *testing.T) {
 	}
 }
 
-func TestThePhoneShowsEveryLineInItsFrame(t *testing.T) {
+func TestButtonsCarryTheirKeys(t *testing.T) {
 	var out bytes.Buffer
 	s := newScreen(&out)
-	s.show("Alice", telegramtest.Message{
-		Date:     time.Date(2026, 8, 4, 9, 14, 0, 0, time.UTC),
-		Text:     "🔒 deploy.production\n" + strings.Repeat("wide ", 30) + "\nend",
-		Entities: []telegramtest.Entity{{Type: "bold", Offset: 3, Length: 17}},
-		Buttons:  [][]telegramtest.Button{{{Text: "Approve"}, {Text: "Reject"}}, {{Text: "Reject because…"}}},
-	}, true)
-	lines := strings.Split(strings.TrimRight(out.String(), "\n"), "\n")
-	width := cells(lines[0])
-	for _, line := range lines[:len(lines)-2] {
-		if cells(line) != width {
-			t.Errorf("%q is %d cells wide, the frame %d", line, cells(line), width)
-		}
+	m := telegramtest.Message{
+		Date: time.Date(2026, 8, 4, 9, 14, 0, 0, time.UTC), Text: "🔒 deploy.production",
+		Buttons: [][]telegramtest.Button{{{Text: "Approve"}, {Text: "Reject"}}, {{Text: "Reject because…"}}},
 	}
-	for _, want := range []string{"09:14", "[ 1  Approve ]  [ 2  Reject ]", "[ 3  Reject because… ]", "🔒 deploy.production"} {
+	s.show("Alice", m, true)
+	for _, want := range []string{"Alice's phone", "09:14", "1: Approve", "2: Reject", "3: Reject because…", "🔒 deploy.production"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the phone does not show %q:\n%s", want, out.String())
 		}
 	}
+	if m.Buttons[0][0].Text != "Approve" {
+		t.Error("drawing a message changed it")
+	}
 	if strings.Contains(out.String(), "\x1b") {
 		t.Error("escape sequences in an output that is no terminal")
-	}
-}
-
-func TestEntitiesStyleTheTextTheyCover(t *testing.T) {
-	lines := layout("🔒 ab\ncd", []telegramtest.Entity{{Type: "bold", Offset: 3, Length: 1}, {Type: "code", Offset: 6, Length: 2}}, 80)
-	want := [][]span{{{"🔒 ", ""}, {"a", styleBold}, {"b", ""}}, {{"cd", styleCyan}}}
-	if len(lines) != len(want) {
-		t.Fatalf("%d lines: %v", len(lines), lines)
-	}
-	for i := range want {
-		if !slices.Equal(lines[i], want[i]) {
-			t.Errorf("line %d: %v, want %v", i, lines[i], want[i])
-		}
 	}
 }
 

@@ -4,11 +4,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
 
 	"golang.org/x/term"
+
+	"github.com/approvald/approvald/internal/telegramtest"
 )
 
 // Narration speaks in plain sentences at the left margin. What a program was told starts with "$", what it said back is
@@ -92,6 +95,27 @@ func (s *screen) Write(p []byte) (int, error) {
 		s.line("    " + s.style(styleDim, strings.TrimRight(line, "\r\n")))
 	}
 	return len(p), nil
+}
+
+// show draws a message as it stands on the phone. With numbers, each button carries the key that taps it.
+func (s *screen) show(owner string, m telegramtest.Message, numbers bool) {
+	const indent, widest = "      ", 72
+	if numbers {
+		number := 0
+		rows := make([][]telegramtest.Button, len(m.Buttons))
+		for i, row := range m.Buttons {
+			rows[i] = slices.Clone(row)
+			for j := range row {
+				number++
+				rows[i][j].Text = fmt.Sprintf("%d: %s", number, row[j].Text)
+			}
+		}
+		m.Buttons = rows
+	}
+	s.line(indent + s.style(styleDim, owner+"'s phone"))
+	for line := range strings.Lines(telegramtest.Render(m, min(s.width-len(indent), widest))) {
+		s.line(indent + strings.TrimRight(line, "\n"))
+	}
 }
 
 // wrap breaks a text between words so that no line is longer than width, if its words allow it.
