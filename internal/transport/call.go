@@ -2,6 +2,7 @@ package transport
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -144,7 +145,7 @@ func (c *Client) failure(ctx context.Context, method string, d *doer, response *
 		if e.Code == 0 && response != nil {
 			e.Code = response.ErrorCode
 		}
-		e.Description = c.redactor.String(refusal.Message)
+		e.Description = cmp.Or(c.redactor.String(refusal.Message), "refused without a reason")
 		e.MigrateTo = refusal.MigrateToChatID
 		e.RetryAfter = seconds(refusal.RetryAfter)
 		e.Class = classify(method, e.Code, refusal.Message, e.MigrateTo)

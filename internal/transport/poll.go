@@ -80,7 +80,7 @@ func NewPoller(o PollOptions) *Poller {
 		own:           o.Own,
 		confirmOnStop: o.ConfirmOnStop,
 		// The first retry comes almost at once: a cut poll is an everyday thing.
-		transient: backoff{first: 250 * time.Millisecond, limit: 12 * time.Second, factor: 2},
+		transient: backoff{first: 300 * time.Millisecond, limit: 12 * time.Second, factor: 2},
 		// Slow enough that a supervised twin does not hammer Telegram, quick enough
 		// that a tap (150 s) survives.
 		conflict: backoff{first: 7 * time.Second, limit: 15 * time.Second, factor: 1.3},
@@ -116,8 +116,9 @@ func (p *Poller) Health() Health {
 // after it before.
 func (p *Poller) Run(ctx context.Context, handle Handler) error {
 	defer p.client.polls.CloseIdleConnections()
-	// A first poll without hold proves contact at once; the same after a network failure.
-	probe := true
+	// A poll without hold proves contact at once: the first one, and the next one
+	// after a network failure.
+	first, probe := true, true
 	for ctx.Err() == nil {
 		hold := p.hold
 		if probe {
@@ -131,12 +132,13 @@ func (p *Poller) Run(ctx context.Context, handle Handler) error {
 		var wait time.Duration
 		if err != nil {
 			wait = p.failed(ctx, err)
-			probe = ClassOf(err) == ClassTransient
+			first, probe = false, ClassOf(err) == ClassTransient
 		} else {
 			p.answered()
 			progress := p.deliver(ctx, raw, handle)
-			wait = p.pace(progress, len(raw) == 0 && time.Since(asked) >= hold/2)
-			probe = false
+			held := hold > 0 && time.Since(asked) >= hold/2
+			wait = p.pace(progress || held || first)
+			first, probe = false, false
 		}
 		if !sleep(ctx, wait) {
 			break
@@ -229,10 +231,9 @@ func (p *Poller) skip(u Update, err error) {
 }
 
 // pace keeps a server that answers at once, with nothing or with what it has sent
-// before, from being asked in a tight loop. held says that it kept an empty poll
-// open as it should.
-func (p *Poller) pace(progress, held bool) time.Duration {
-	if progress || held {
+// before, from being asked in a tight loop.
+func (p *Poller) pace(asItShould bool) time.Duration {
+	if asItShould {
 		p.idle.reset()
 		return 0
 	}
