@@ -463,7 +463,7 @@ func TestPollHalfOpen(t *testing.T) {
 		time.Sleep(time.Second)
 		hang = true
 		time.Sleep(25 * time.Second) // the poll in hand ends, the next one hangs
-		time.Sleep(39 * time.Second)
+		time.Sleep(38 * time.Second) // 64 s: one second before it is given up
 		if h := p.Health(); h.Error != "" {
 			t.Errorf("given up too early: %+v", h)
 		}
