@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
-	"os"
 	"strings"
 	"testing"
 
@@ -145,5 +144,3 @@ func TestAppendStringIsCanonical(t *testing.T) {
 		t.Fatalf("encoding/json reads %q, %v", back, err)
 	}
 }
-
-func TestMain(m *testing.M) { os.Exit(m.Run()) }

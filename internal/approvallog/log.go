@@ -1,6 +1,14 @@
 package approvallog
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/approvald/approvald/internal/durable"
@@ -39,4 +47,303 @@ type Options struct {
 	// Logf reports what a person should know although it fails nothing: a quarantined tail, a lock
 	// taken over. Nil drops it.
 	Logf func(format string, args ...any)
+}
+
+// indexStep is how many records apart the places are that a Log remembers for its readers.
+const indexStep = 1024
+
+// Log is a handle of one log. Its methods may be called from any goroutine, but none of them from
+// within a decider or a View of the same log.
+type Log struct {
+	opts Options
+
+	// mu guards the fold and all that follows from what was read. It is held for writing from the
+	// moment a batch is decided until it is on the disk, so that nobody sees what is not durable.
+	mu       sync.RWMutex
+	file     *os.File      // for reading; nil while the log does not exist
+	appender *durable.File // for appending; opened by the first append
+	at       place         // all before was read and folded
+	tail     *tail         // behind it, as of the last look; nil when nothing is there
+	index    []place       // every indexStep records, for readers
+	damage   *CorruptError
+	poison   error
+	closed   bool
+
+	lock  *appendLock // used by the leader of a batch only
+	calls callQueue
+	watch watcher
+}
+
+// Open opens the log at o.Path: it verifies every record and feeds it to o.Fold. A file that does
+// not exist is an empty log on a fresh home, and damage where other files of a gate show that
+// there was one. Opening changes nothing on the disk; bytes of an unfinished record at the end
+// ([Log.Torn]) wait for the next append.
+//
+// A damaged log is a [*CorruptError], unless o.ReadDamaged is set.
+func Open(o Options) (*Log, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.LockWait == 0 {
+		o.LockWait = defaultLockWait
+	}
+	if o.Program == "" {
+		o.Program = "approvald"
+	}
+	if o.Logf == nil {
+		o.Logf = func(string, ...any) {}
+	}
+	l := &Log{opts: o}
+	l.lock = &appendLock{path: o.Path + ".lock", wait: o.LockWait, fs: o.FS, prober: o.Prober, prog: o.Program, logf: o.Logf}
+	l.watch.path = o.Path
+	l.mu.Lock()
+	err := l.catchUp(context.Background())
+	l.mu.Unlock()
+	if corrupt, ok := errors.AsType[*CorruptError](err); ok && o.ReadDamaged {
+		l.damage, err = corrupt, nil
+	}
+	if err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// Close lets go of the files. Calls that are running or waiting fail with [ErrClosed] or end first.
+func (l *Log) Close() error {
+	l.calls.lead()
+	defer l.calls.handOver()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil
+	}
+	l.closed = true
+	l.lock.close()
+	l.watch.close()
+	var err error
+	if l.file != nil {
+		err = l.file.Close()
+	}
+	if l.appender != nil {
+		err = errors.Join(err, l.appender.Close())
+	}
+	return err
+}
+
+// Head returns the head of what this handle has read.
+func (l *Log) Head() Head {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.at.head
+}
+
+// Torn reports whether the log ended in an unfinished record when this handle last looked. While
+// another process appends that may be a record that is being written.
+func (l *Log) Torn() bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.tail != nil
+}
+
+// Damage returns the [*CorruptError] that this handle has met, nil when none.
+func (l *Log) Damage() error {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.damage == nil {
+		return nil
+	}
+	return l.damage
+}
+
+// Refresh reads what others have appended into the fold, without a lock. A record that is being
+// written is not there yet. What is read may not be on the disk yet: see [Log.Sync].
+func (l *Log) Refresh(ctx context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.catchUp(ctx)
+}
+
+// View runs read while the fold stands still and all that it holds of this handle's own records is
+// on the disk. It fails without running read when that cannot be said any more: with [ErrPoisoned]
+// or [ErrClosed].
+func (l *Log) View(read func()) error {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if err := l.usable(); err != nil {
+		return err
+	}
+	read()
+	return nil
+}
+
+// Sync makes everything that this handle has read durable. A process calls it before it acts on a
+// record that another one wrote: that one may have been killed between its write and its fsync.
+func (l *Log) Sync() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.usable(); err != nil {
+		return err
+	}
+	if l.file == nil {
+		return nil
+	}
+	if err := l.syncFile(); err != nil {
+		return l.poisoned("fsync", err)
+	}
+	return nil
+}
+
+func (l *Log) syncFile() error {
+	if l.appender != nil {
+		return l.appender.Sync()
+	}
+	return l.opts.FS.Adopt("append", l.file).Sync()
+}
+
+// usable says why the handle cannot be used any more.
+func (l *Log) usable() error {
+	if l.closed {
+		return ErrClosed
+	}
+	return l.poison
+}
+
+// poisoned ends the use of the handle.
+func (l *Log) poisoned(what string, err error) error {
+	l.poison = fmt.Errorf("%w: %s of %s failed: %w; nothing of it counts as recorded. "+
+		"Look after the disk, then start again: the file is read anew", ErrPoisoned, what, l.opts.Path, err)
+	return l.poison
+}
+
+// damaged ends every append and keeps the first damage found.
+func (l *Log) damaged(err *CorruptError) error {
+	l.damage = err
+	return err
+}
+
+// catchUp reads what the file holds beyond l.at. Called with l.mu held.
+func (l *Log) catchUp(ctx context.Context) error {
+	if err := l.usable(); err != nil {
+		return err
+	}
+	if l.damage != nil {
+		return l.damage
+	}
+	size, err := l.inspect()
+	if err != nil || l.file == nil {
+		return err
+	}
+	if size == l.at.offset {
+		l.tail = nil
+		return nil
+	}
+	w := &walk{src: l.file, size: size, path: l.opts.Path, records: true, at: l.at}
+	w.at.lastLine = bytes.Clone(l.at.lastLine)
+	w.each = func(seg *segment) error { return l.fold(w, seg) }
+	err = w.run(ctx)
+	l.at, l.tail = w.at, w.tail
+	if corrupt, ok := errors.AsType[*CorruptError](err); ok {
+		return l.damaged(corrupt)
+	}
+	return err
+}
+
+// fold feeds a segment's records to the fold. A record that it does not take ends the use of the
+// handle: the fold is between two records for ever.
+func (l *Log) fold(w *walk, seg *segment) error {
+	offset := seg.offset
+	for i, r := range seg.records {
+		if (r.Seq-1)%indexStep == 0 {
+			before := place{offset: offset, line: w.at.line + int64(i), head: Head{Seq: r.Seq - 1, Hash: r.Prev}}
+			l.index = append(l.index, before)
+		}
+		offset += int64(len(r.Raw)) + 1
+		if err := l.apply(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Log) apply(r Record) error {
+	if l.opts.Fold == nil {
+		return nil
+	}
+	if err := l.opts.Fold.Apply(r); err != nil {
+		l.poison = fmt.Errorf("%w: record %d cannot be followed: %w", ErrPoisoned, r.Seq, err)
+		return l.poison
+	}
+	return nil
+}
+
+// inspect makes sure that the path still names the file that was read, grown or not, and returns
+// its size. It opens a file that has come to be since.
+func (l *Log) inspect() (int64, error) {
+	info, err := os.Stat(l.opts.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if l.file != nil {
+			return 0, l.drifted(ReasonLogMissing, "the file was renamed or removed; move it back")
+		}
+		return 0, l.missing()
+	}
+	if err != nil {
+		return 0, err
+	}
+	if !info.Mode().IsRegular() {
+		return 0, l.drifted(ReasonNotRegular, "the path is not a regular file")
+	}
+	if l.file == nil {
+		if l.file, err = os.Open(l.opts.Path); err != nil {
+			return 0, err
+		}
+	}
+	open, err := l.file.Stat()
+	if err != nil {
+		return 0, err
+	}
+	if !os.SameFile(info, open) {
+		return 0, l.drifted(ReasonLogReplaced, "another file stands in its place; move the original back. A log is never rotated")
+	}
+	if open.Size() < l.at.offset {
+		return 0, l.drifted(ReasonLogTruncated, fmt.Sprintf("the file has %d bytes, and had %d before", open.Size(), l.at.offset))
+	}
+	return open.Size(), nil
+}
+
+// drifted makes the error of a file that is not what was read. It is not kept as damage: an operator
+// who moves the file back has mended it.
+func (l *Log) drifted(reason Reason, detail string) error {
+	return &CorruptError{Path: l.opts.Path, Reason: reason, Detail: detail}
+}
+
+// missing tells a fresh home from one whose log is gone: files that are only ever made after the
+// log's first record show that there was one.
+func (l *Log) missing() error {
+	if found := otherState(l.opts.Path); found != "" {
+		return l.drifted(ReasonLogMissing, fmt.Sprintf("the file does not exist, but %s does: this gate had a log. Put it back from a copy", found))
+	}
+	return nil
+}
+
+// otherState returns a path that a home has only once its log exists, "" when there is none. The
+// home follows from the log's path: the parent of a directory log, else the log's own directory.
+func otherState(path string) string {
+	home := filepath.Dir(path)
+	if filepath.Base(home) == "log" {
+		home = filepath.Dir(home)
+	}
+	for _, name := range []string{"log/quarantine", "log/archive", "payloads"} {
+		entries, err := os.ReadDir(filepath.Join(home, name))
+		if err == nil && len(entries) > 0 {
+			return filepath.Join(home, name, entries[0].Name())
+		}
+	}
+	for _, name := range []string{"daemon/deliveries.jsonl", "daemon/snapshot.json"} {
+		info, err := os.Stat(filepath.Join(home, name))
+		if err == nil && info.Size() > 0 {
+			return filepath.Join(home, name)
+		}
+	}
+	return ""
 }

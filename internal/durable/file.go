@@ -27,6 +27,9 @@ func (f FS) OpenFile(op, path string, flag int, perm os.FileMode) (*File, error)
 	return &File{File: file, fs: f, op: op}, nil
 }
 
+// Adopt puts an open file under the hook. The descriptor stays the caller's to close.
+func (f FS) Adopt(op string, file *os.File) *File { return &File{File: file, fs: f, op: op} }
+
 // Write makes one write(2) call in the ordinary case and returns how many bytes the file has
 // taken: with an error, or fewer than asked, the caller must judge what is in the file.
 func (f *File) Write(data []byte) (int, error) {

@@ -1,0 +1,164 @@
+package approvallog
+
+import (
+	"bufio"
+	"context"
+	"encoding/csv"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ExportFormat names a form of export.
+type ExportFormat string
+
+// The formats.
+const (
+	// ExportJSONLines gives the records as they are stored, so that they can be verified.
+	ExportJSONLines ExportFormat = "jsonl"
+	// ExportCSV gives the decisions and other ends of requests, one a row, for an auditor's table.
+	ExportCSV ExportFormat = "csv"
+)
+
+// ExportOptions say what is exported. Zero bounds are open; all bounds are inclusive but Until.
+type ExportOptions struct {
+	Format         ExportFormat // empty is ExportJSONLines
+	FromSeq, ToSeq int64
+	Since, Until   time.Time
+}
+
+func (o ExportOptions) wants(r Record) bool {
+	return r.Seq >= o.FromSeq && (o.ToSeq == 0 || r.Seq <= o.ToSeq) &&
+		(o.Since.IsZero() || !r.TS.Before(o.Since)) && (o.Until.IsZero() || r.TS.Before(o.Until))
+}
+
+// ExportResult says what was exported and what proves where it ends.
+type ExportResult struct {
+	Records int64 // lines written, without a header
+	Head    Head  // of the last record within the bounds
+	LogHead Head  // of the whole log as it was read
+}
+
+// Export writes a range of the log at path to out, verifying the whole log as it reads it. From a
+// damaged log it writes what stands before the damage and returns the [*CorruptError]; a torn tail
+// is left out.
+func Export(ctx context.Context, path string, out io.Writer, o ExportOptions) (ExportResult, error) {
+	f, err := openLog(path)
+	if err != nil {
+		return ExportResult{}, err
+	}
+	defer f.Close()
+
+	var result ExportResult
+	buffered := bufio.NewWriterSize(out, 64<<10)
+	var row func(Record, bool) (bool, error)
+	switch o.Format {
+	case ExportJSONLines, "":
+		row = func(r Record, wanted bool) (bool, error) {
+			if !wanted {
+				return false, nil
+			}
+			buffered.Write(r.Raw)
+			return true, buffered.WriteByte('\n')
+		}
+	case ExportCSV:
+		table := &decisionTable{csv: csv.NewWriter(buffered), asked: make(map[string]asked)}
+		if err := table.csv.Write(decisionColumns); err != nil {
+			return ExportResult{}, err
+		}
+		row = table.row
+	default:
+		return ExportResult{}, fmt.Errorf("export format %q is neither %s nor %s", o.Format, ExportJSONLines, ExportCSV)
+	}
+
+	w := &walk{src: f, path: path, records: true}
+	w.each = func(seg *segment) error {
+		for _, r := range seg.records {
+			wanted := o.wants(r)
+			wrote, err := row(r, wanted)
+			if err != nil {
+				return fmt.Errorf("write the export: %w", err)
+			}
+			if wanted {
+				result.Head = r.Head()
+			}
+			if wrote {
+				result.Records++
+			}
+		}
+		return nil
+	}
+	err = walkToEnd(ctx, f, w)
+	result.LogHead = w.at.head
+	if ferr := buffered.Flush(); err == nil && ferr != nil {
+		err = fmt.Errorf("write the export: %w", ferr)
+	}
+	return result, err
+}
+
+var decisionColumns = []string{
+	"seq", "time", "event", "action_key", "task", "class", "summary", "requester", "requested_seq", "requested_at",
+	"by", "channel", "note", "payload_hash", "record_hash",
+}
+
+// decisionTable writes the ends of requests, each with what was asked.
+type decisionTable struct {
+	csv   *csv.Writer
+	asked map[string]asked // by action key, of those that can still end
+}
+
+type asked struct {
+	seq                                    int64
+	at                                     time.Time
+	requester, class, summary, payloadHash string
+}
+
+func (t *decisionTable) row(r Record, wanted bool) (bool, error) {
+	payload := membersOf(r.Payload)
+	switch r.Event {
+	case EventRequested:
+		t.asked[r.ActionKey] = asked{
+			seq: r.Seq, at: r.TS, requester: r.Actor,
+			class: payload.str("class"), summary: payload.str("summary"), payloadHash: payload.str("payload_hash"),
+		}
+		return false, nil
+	case EventGranted, EventRejected, EventExpired, EventWithdrawn, EventRevoked:
+	default:
+		return false, nil
+	}
+	if !wanted {
+		return false, nil
+	}
+	a := t.asked[r.ActionKey]
+	note := payload.str("note")
+	if note == "" {
+		note = payload.str("reason")
+	}
+	requestedSeq, requestedAt := "", ""
+	if a.seq > 0 {
+		requestedSeq, requestedAt = strconv.FormatInt(a.seq, 10), a.at.Format(timeLayout)
+	}
+	cells := []string{
+		strconv.FormatInt(r.Seq, 10), r.TS.Format(timeLayout), r.Event, r.ActionKey, r.Task, a.class, a.summary, a.requester,
+		requestedSeq, requestedAt, r.Actor, r.Channel, note, a.payloadHash, r.Hash,
+	}
+	for i := range cells {
+		cells[i] = harmless(cells[i])
+	}
+	if err := t.csv.Write(cells); err != nil {
+		return false, err
+	}
+	// Each row leaves the csv writer at once, so that the two buffers never disagree.
+	t.csv.Flush()
+	return true, t.csv.Error()
+}
+
+// harmless keeps a spreadsheet from running a text that an agent wrote as a formula.
+func harmless(cell string) string {
+	if cell != "" && strings.ContainsRune("=+-@\t\r", rune(cell[0])) {
+		return "'" + cell
+	}
+	return cell
+}

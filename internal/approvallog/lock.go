@@ -1,0 +1,357 @@
+package approvallog
+
+import (
+	"context"
+	crand "crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/approvald/approvald/internal/durable"
+	"github.com/approvald/approvald/internal/procid"
+)
+
+const (
+	defaultLockWait = 2 * time.Second
+	// The pause between two tries grows from the first to the last, half of it random.
+	firstLockPause = 250 * time.Microsecond
+	lastLockPause  = 8 * time.Millisecond
+)
+
+// appendLock is the lock that all writers of a log share, also those of other implementations: a
+// file that exists while somebody appends. The file is put in place with link(2) from a complete
+// one that the process keeps beside it, so nobody ever sees an empty lock of ours, also not after
+// a power cut.
+//
+// Before the file, processes of approvald take a kernel lock on a file of its own and let it go
+// when they have the lock. Whoever holds it is next: that keeps a busy writer from starving the
+// others, and makes sure that only one of them judges a leftover at a time. Nothing depends on it
+// but fairness and take-overs: other writers know only the lock's file.
+//
+// An appendLock serves one goroutine at a time.
+type appendLock struct {
+	path   string
+	wait   time.Duration
+	fs     durable.FS
+	prober procid.Prober
+	prog   string
+	logf   func(string, ...any)
+
+	self   lockRecord
+	name   string   // of the prepared file
+	file   *os.File // the prepared file
+	queue  *os.File // nil when the file system has no kernel locks
+	record []byte   // what the prepared file holds
+}
+
+func (l *appendLock) queuePath() string { return strings.TrimSuffix(l.path, ".lock") + ".queue" }
+
+// prepare makes the complete file that acquire links into place, once in the lock's life.
+func (l *appendLock) prepare() error {
+	if l.file != nil {
+		return nil
+	}
+	self, err := l.prober.Self()
+	if err != nil {
+		return fmt.Errorf("identify the own process for the append lock: %w", err)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("name the own host for the append lock: %w", err)
+	}
+	l.self = lockRecord{V: 1, Identity: self, Host: host, Op: "append", Program: l.prog}
+	l.sweep()
+
+	if l.queue == nil {
+		// Without it writers only queue less fairly.
+		l.queue, _ = os.OpenFile(l.queuePath(), os.O_RDWR|os.O_CREATE, 0o600)
+	}
+	var random [8]byte
+	crand.Read(random[:])
+	name := fmt.Sprintf("%s-%d-%s", l.preparedPrefix(), self.PID, hex.EncodeToString(random[:]))
+	file, err := l.fs.OpenFile("lock.prepare", name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	l.name, l.file = name, file.File
+	if err = l.stamp(); err == nil {
+		err = file.Sync()
+	}
+	if err != nil {
+		l.discard()
+	}
+	return err
+}
+
+func (l *appendLock) preparedPrefix() string {
+	dir, base := filepath.Split(l.path)
+	return dir + "." + base
+}
+
+// sweep removes the prepared files of processes that were killed.
+func (l *appendLock) sweep() {
+	names, _ := filepath.Glob(escapeGlob(l.preparedPrefix()) + "-*")
+	for _, name := range names {
+		left, err := readLeftover(name)
+		if err != nil {
+			continue
+		}
+		if dead, _ := left.judge(l.prober, l.self.Host, time.Now()); dead {
+			os.Remove(name)
+		}
+	}
+}
+
+func escapeGlob(s string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(s)
+}
+
+// stamp writes the record of the coming tenure into the prepared file. Its length never changes,
+// so that a crash leaves this record or an older one of the same process, never half of one.
+func (l *appendLock) stamp() error {
+	var random [8]byte
+	crand.Read(random[:])
+	l.self.Created = time.Now().UTC().Format(timeLayout)
+	l.self.Nonce = hex.EncodeToString(random[:])
+	record, err := json.Marshal(l.self)
+	if err != nil {
+		return err
+	}
+	record = append(record, '\n')
+	if err := l.fs.Before("lock.stamp", l.name); err != nil {
+		return err
+	}
+	if _, err := l.file.WriteAt(record, 0); err != nil {
+		return err
+	}
+	l.record = record
+	return nil
+}
+
+func (l *appendLock) discard() {
+	if l.file != nil {
+		os.Remove(l.name)
+		l.file.Close()
+		l.file = nil
+	}
+}
+
+// close removes what the lock keeps beside the log, except the queue's file, which others use.
+func (l *appendLock) close() {
+	l.discard()
+	if l.queue != nil {
+		l.queue.Close()
+		l.queue = nil
+	}
+}
+
+// acquire takes the lock. After the whole wait it fails with a [*LockedError], unless the holder is
+// found to be gone: then it takes the lock over.
+func (l *appendLock) acquire(ctx context.Context) error {
+	if err := l.prepare(); err != nil {
+		return fmt.Errorf("prepare append lock: %w", err)
+	}
+	if err := l.stamp(); err != nil {
+		l.discard()
+		return fmt.Errorf("prepare append lock: %w", err)
+	}
+	deadline := time.Now().Add(l.wait)
+	// Who stands behind the next in line waits as long again: the one before may need its whole
+	// wait to find that the holder is gone.
+	queued, err := l.enqueue(ctx, deadline.Add(l.wait))
+	if err != nil {
+		return err
+	}
+	if queued {
+		defer l.dequeue()
+	}
+	pause := firstLockPause
+	for {
+		err := l.link()
+		if err == nil || !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		if l.held() == nil {
+			return nil // an earlier release of this very lock failed
+		}
+		if !time.Now().Before(deadline) {
+			return l.takeOver(queued)
+		}
+		if err := sleep(ctx, jitter(pause)); err != nil {
+			return err
+		}
+		pause = min(2*pause, lastLockPause)
+	}
+}
+
+// link puts the prepared file in the lock's place.
+func (l *appendLock) link() error {
+	if err := l.fs.Before("lock.link", l.path); err != nil {
+		return err
+	}
+	err := os.Link(l.name, l.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		l.discard() // swept or removed: the next call prepares another
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("take append lock %s: %w", l.path, err)
+	}
+	return err
+}
+
+// enqueue waits for the place of the next in line. False means that there are no kernel locks here.
+func (l *appendLock) enqueue(ctx context.Context, deadline time.Time) (bool, error) {
+	if l.queue == nil {
+		return false, nil
+	}
+	pause := firstLockPause
+	for {
+		switch err := syscall.Flock(int(l.queue.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err {
+		case nil:
+			return true, nil
+		case syscall.EINTR:
+			continue
+		case syscall.EWOULDBLOCK:
+		default:
+			return false, nil
+		}
+		if !time.Now().Before(deadline) {
+			return false, &LockedError{Path: l.path, Holder: l.describe()}
+		}
+		if err := sleep(ctx, jitter(pause)); err != nil {
+			return false, err
+		}
+		pause = min(2*pause, lastLockPause/2)
+	}
+}
+
+func (l *appendLock) dequeue() { syscall.Flock(int(l.queue.Fd()), syscall.LOCK_UN) }
+
+// describe names the present holder.
+func (l *appendLock) describe() string {
+	left, err := readLeftover(l.path)
+	if err != nil {
+		return fmt.Sprintf("a writer that cannot be named (%v)", err)
+	}
+	_, holder := left.judge(l.prober, l.self.Host, time.Now())
+	return holder
+}
+
+// takeOver replaces the lock of a holder that is certainly gone by the own one.
+//
+// The claim makes sure that only one taker acts on what was read: its name is made from the
+// leftover's inode and bytes, and link(2) succeeds once. Between takers of approvald the kernel
+// lock already does that, so a claim that exists is one whose maker died, and is used again.
+func (l *appendLock) takeOver(queued bool) error {
+	left, err := readLeftover(l.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		// Released at the last moment.
+		if err := l.link(); err == nil || !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		return &LockedError{Path: l.path, Holder: l.describe()}
+	}
+	if err != nil {
+		return &LockedError{Path: l.path, Holder: fmt.Sprintf("a writer that cannot be named (%v)", err)}
+	}
+	dead, holder := left.judge(l.prober, l.self.Host, time.Now())
+	if !dead {
+		return &LockedError{Path: l.path, Holder: holder}
+	}
+	claim := l.path + ".claim-" + left.fingerprint()
+	if err := l.fs.Before("lock.claim", claim); err != nil {
+		return err
+	}
+	err = os.Link(l.path, claim)
+	if err != nil && !(errors.Is(err, fs.ErrExist) && queued) {
+		return &LockedError{Path: l.path, Holder: holder + fmt.Sprintf("; it could not be claimed: %v", err)}
+	}
+	defer os.Remove(claim)
+
+	again, err := readLeftover(l.path)
+	if err != nil || !left.same(again) {
+		return &LockedError{Path: l.path, Holder: l.describe()}
+	}
+	own := durable.TempName(l.path)
+	if err := os.Link(l.name, own); err != nil {
+		return fmt.Errorf("take append lock %s over: %w", l.path, err)
+	}
+	if err = l.fs.Before("lock.takeover", l.path); err == nil {
+		err = os.Rename(own, l.path)
+	}
+	if err != nil {
+		os.Remove(own)
+		return fmt.Errorf("take append lock %s over: %w", l.path, err)
+	}
+	l.logf("took append lock %s over from %s", l.path, holder)
+	return nil
+}
+
+// fingerprint names this very file with these very bytes.
+func (l leftover) fingerprint() string {
+	h := sha256.New()
+	if stat, ok := l.info.Sys().(*syscall.Stat_t); ok {
+		fmt.Fprintf(h, "%d:%d\n", stat.Dev, stat.Ino)
+	}
+	h.Write(l.bytes)
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+// held reports whether the lock's file is still the own one.
+func (l *appendLock) held() error {
+	own, err := l.file.Stat()
+	if err != nil {
+		return err
+	}
+	there, err := os.Lstat(l.path)
+	if err != nil {
+		return fmt.Errorf("append lock %s was taken away: %w", l.path, err)
+	}
+	if !os.SameFile(own, there) {
+		return fmt.Errorf("append lock %s was replaced by another writer", l.path)
+	}
+	return nil
+}
+
+// release removes the lock's file when it is the own one with the own bytes, and says why when it
+// is not: then two writers may have been at work.
+func (l *appendLock) release() error {
+	left, err := readLeftover(l.path)
+	if err != nil {
+		return fmt.Errorf("release append lock: %w", err)
+	}
+	own, err := l.file.Stat()
+	if err != nil {
+		return fmt.Errorf("release append lock: %w", err)
+	}
+	if !left.same(leftover{info: own, bytes: l.record}) {
+		return fmt.Errorf("append lock %s is not the own one any more; it was left alone", l.path)
+	}
+	if err := l.fs.Before("lock.unlink", l.path); err != nil {
+		return err
+	}
+	return os.Remove(l.path)
+}
+
+func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
+
+// sleep waits for d or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,5 @@
+package approvallog
+
+const workerVariable = "APPROVALLOG_TEST_WORKER"
+
+func runWorker(string) int { return 1 }

@@ -1,0 +1,233 @@
+package approvallog
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"runtime"
+	"sync"
+)
+
+// place is a position in a log behind a whole record.
+type place struct {
+	offset int64 // of the next line
+	line   int64 // how many lines stand before
+	head   Head
+	// lastLine is a copy of the last record's line, to see later whether it still stands there.
+	lastLine []byte
+	// noLF: the last record lacks its LF; offset is where the LF has to go.
+	noLF bool
+}
+
+// tail is what stands behind the last record and is none.
+type tail struct {
+	offset int64
+	size   int64
+	detail string
+}
+
+// walk checks a log from a place up to a size.
+type walk struct {
+	src  io.ReaderAt
+	size int64
+	path string // for errors
+
+	records bool  // make records
+	wantSeq int64 // note the hash of this one
+	each    func(*segment) error
+
+	// Results.
+	at       place
+	tail     *tail
+	headSeen string
+	checker  lineChecker
+	lastTS   []byte
+}
+
+// run walks to the end. A [*CorruptError] says where the log is damaged; w.at is then behind the
+// last record before the damage. Records are given to each in order, also those before a damage.
+func (w *walk) run(ctx context.Context) error {
+	if err := w.resume(); err != nil {
+		return err
+	}
+	var err error
+	s := &segmenter{src: w.src, offset: w.at.offset, size: w.size}
+	if w.size-w.at.offset <= segmentSize {
+		err = w.alone(ctx, s)
+	} else {
+		err = w.together(ctx, s)
+	}
+	if err != nil || w.tail != nil || s.restSize == 0 {
+		return err
+	}
+	return w.judgeRest(s)
+}
+
+// resume steps over the LF that the record before the place lacked, once it is there.
+func (w *walk) resume() error {
+	if w.at.noLF && w.size > w.at.offset {
+		var lf [1]byte
+		if err := readFull(w.src, lf[:], w.at.offset); err != nil {
+			return err
+		}
+		if lf[0] != '\n' {
+			return w.corrupt(fault{reason: ReasonMalformed, detail: "bytes were glued to a record without its LF"}, w.at.offset, 0)
+		}
+		w.at.offset++
+		w.at.noLF = false
+	}
+	return nil
+}
+
+// alone walks in this goroutine.
+func (w *walk) alone(ctx context.Context, s *segmenter) error {
+	for {
+		more, err := w.step(ctx, s)
+		if !more || err != nil {
+			return err
+		}
+	}
+}
+
+// step walks one segment on. False means that there is none left.
+func (w *walk) step(ctx context.Context, s *segmenter) (bool, error) {
+	seg, err := s.next(ctx)
+	if seg == nil || err != nil {
+		return false, err
+	}
+	seg.check(&w.checker, w.records, w.wantSeq)
+	return true, w.join(seg)
+}
+
+// together walks with one goroutine that reads and one for each processor that checks. What is
+// held at a time is bounded by their number.
+func (w *walk) together(ctx context.Context, s *segmenter) error {
+	workers := runtime.GOMAXPROCS(0)
+	ctx, cancel := context.WithCancel(ctx)
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer cancel()
+
+	todo := make(chan *segment, workers)
+	order := make(chan *segment, 2*workers)
+	if !w.records {
+		s.free = make(chan []byte, 4*workers)
+	}
+	for range workers {
+		group.Go(func() {
+			var c lineChecker
+			for seg := range todo {
+				seg.check(&c, w.records, w.wantSeq)
+				close(seg.done)
+			}
+		})
+	}
+	var readErr error
+	group.Go(func() {
+		defer close(order)
+		defer close(todo)
+		for {
+			var seg *segment
+			if seg, readErr = s.next(ctx); seg == nil || readErr != nil {
+				return
+			}
+			seg.done = make(chan struct{})
+			select {
+			case order <- seg:
+			case <-ctx.Done():
+				readErr = ctx.Err()
+				return
+			}
+			todo <- seg // workers run until it is closed, so this always proceeds
+		}
+	})
+	for seg := range order {
+		<-seg.done
+		if err := w.join(seg); err != nil {
+			return err
+		}
+		if s.free != nil {
+			select {
+			case s.free <- seg.data[:0]:
+			default:
+			}
+		}
+	}
+	return readErr
+}
+
+// join links a checked segment to what was read before it.
+func (w *walk) join(seg *segment) error {
+	if seg.count > 0 {
+		if fault := follows(w.at.head.Seq, w.at.head.Hash, seg.first.seq, seg.first.prev); fault != nil {
+			return w.corrupt(*fault, seg.offset, seg.first.seq)
+		}
+		if len(w.lastTS) > 0 && earlier(seg.firstTS, field{text: w.lastTS, kind: '"'}) {
+			seg.backwards = append([]stepBack{{0, seg.offset, seg.first.seq}}, seg.backwards...)
+		}
+		w.lastTS = append(w.lastTS[:0], seg.lastTS.text...)
+		if seg.headSeen != nil {
+			w.headSeen = string(seg.headSeen)
+		}
+		if w.each != nil {
+			if err := w.each(seg); err != nil {
+				return err
+			}
+		}
+		w.at.line += seg.count
+		w.at.head = Head{Seq: seg.last.seq, Hash: string(seg.last.hash)}
+		w.at.lastLine = append(w.at.lastLine[:0], seg.lastLine...)
+	}
+	if seg.bad == nil {
+		w.at.offset = seg.offset + int64(len(seg.data))
+		return nil
+	}
+	w.at.offset = seg.bad.offset
+	lastOfFile := seg.bad.offset+int64(len(seg.bad.line))+1 == w.size
+	if lastOfFile && w.tornLine(seg.bad) {
+		w.tail = &tail{offset: seg.bad.offset, size: w.size - seg.bad.offset, detail: "the last line is an unfinished record"}
+		return nil
+	}
+	return w.corrupt(seg.bad.fault, seg.bad.offset, seg.bad.seq)
+}
+
+// tornLine reports whether the last line of the file, although it has its LF, is what an interrupted
+// append leaves behind: the beginning of a record, alone or with the next whole record glued to it
+// by a writer that did not look. NULs are never that, and neither is a whole record that is damaged.
+func (w *walk) tornLine(bad *badLine) bool {
+	if bad.reason != ReasonMalformed || bytes.IndexByte(bad.line, 0) >= 0 || !bytes.HasPrefix(bad.line, []byte(`{"act`)) {
+		return false
+	}
+	if bad.unfinished {
+		return true
+	}
+	at := bytes.LastIndex(bad.line, []byte(`{"act`))
+	var c lineChecker
+	return at > 0 && c.check(bad.line[at:]) == nil && follows(w.at.head.Seq, w.at.head.Hash, c.line.seq, c.line.previous()) == nil
+}
+
+// judgeRest judges the bytes behind the last LF: a whole record that only lacks it counts, anything
+// else is torn.
+func (w *walk) judgeRest(s *segmenter) error {
+	seg := &segment{offset: s.offset, data: append(s.rest, '\n')}
+	if s.rest != nil {
+		seg.check(&w.checker, w.records, w.wantSeq)
+		if seg.count == 1 && follows(w.at.head.Seq, w.at.head.Hash, seg.first.seq, seg.first.prev) == nil {
+			if err := w.join(seg); err != nil {
+				return err
+			}
+			w.at.offset--
+			w.at.noLF = true
+			return nil
+		}
+	}
+	w.tail = &tail{offset: s.offset, size: s.restSize, detail: "the last line has no LF and is not a record"}
+	return nil
+}
+
+func (w *walk) corrupt(f fault, offset, seq int64) error {
+	if seq == 0 {
+		seq = w.at.head.Seq + 1
+	}
+	return &CorruptError{Path: w.path, Reason: f.reason, Line: w.at.line + 1, Offset: offset, Seq: seq, Detail: f.detail}
+}
