@@ -1,0 +1,436 @@
+package dispatch
+
+import (
+	"cmp"
+	"container/heap"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/approvald/approvald/internal/approvallog"
+)
+
+// Chat is where the cards go.
+type Chat struct {
+	ID       int64
+	ThreadID int64 // forum topic, 0 for none
+	// FollowMigration lets the core go on in the supergroup that the chat became.
+	FollowMigration bool
+}
+
+// CoreOptions configure a Core.
+type CoreOptions struct {
+	Chat  Chat
+	Rules Rules
+	Epoch int64
+	// Nonce makes a fresh nonce: random, or in a test reproducible.
+	Nonce func() Nonce
+}
+
+// Core decides what has to be sent, edited and recorded. It is a state machine: it has no clock, does no I/O and
+// starts no goroutine, so that with the same events it gives the same effects. Its owner calls it from one goroutine.
+//
+// It keeps, with operations that may be cut off after any effect: intent is recorded before a send; a message whose
+// id is known is never sent again; a finished request's messages stay owed until they are settled; one request that
+// cannot be delivered holds up no other.
+type Core struct {
+	o          CoreOptions
+	chat       Chat
+	deliveries *Deliveries
+	ops        map[CycleID]*op
+	current    map[string]CycleID
+	lanes      map[int64]*lane
+	nonces     map[string]Nonce // delivery -> nonce, as far as this process knows it
+	// progressShown is how many approvals a card shows.
+	progressShown map[string]int
+	timers        timers
+	calls         map[int64]*lane
+	lastCall      int64
+	recovered     bool
+	// owing are the keys with messages that were not settled when the core was started.
+	owing      map[string]bool
+	threadLost bool
+	answered   *recent
+	refusals   refusals
+	now        time.Time
+	out        []Effect
+}
+
+// op is the work on one asking of a request.
+type op struct {
+	id        CycleID
+	req       approvallog.Request
+	documents int       // needed before the card, -1 while unknown
+	next      time.Time // not to be tried before
+	attempts  int
+	reason    string // why it is not delivered, empty while nothing is wrong
+	since     time.Time
+	retry     string // delivery that was intended and certainly not sent, to be sent as it is
+	expiring  bool
+	// expireAgain is when an expiry that could not be recorded is tried again.
+	expireAgain time.Time
+}
+
+const expiryRetry = time.Second
+
+func (o *op) pending() bool { return o.req.State == approvallog.StatePending }
+
+// NewCore returns a core that knows nothing yet.
+func NewCore(o CoreOptions) *Core {
+	return &Core{
+		o: o, chat: o.Chat, deliveries: NewDeliveries(), ops: make(map[CycleID]*op), current: make(map[string]CycleID),
+		lanes: make(map[int64]*lane), nonces: make(map[string]Nonce), progressShown: make(map[string]int), calls: make(map[int64]*lane), answered: newRecent(),
+	}
+}
+
+// Step tells the core one event and returns what has to be done now. now must not go back by more than the clock did.
+func (c *Core) Step(now time.Time, ev Event) []Effect {
+	c.now = now
+	switch ev := ev.(type) {
+	case Loaded:
+		c.deliveries = ev.Deliveries
+		c.owing = ev.Deliveries.unsettledKeys()
+	case RequestChanged:
+		c.requestChanged(ev.Request)
+	case Journaled:
+		c.journaled(ev.Record)
+	case Recovered:
+		c.recover()
+	case Prepared:
+		c.prepared(ev)
+	case CallDone:
+		c.callDone(ev)
+	case Expired:
+		c.expired(ev)
+	case TapRuled:
+		c.tapRuled(ev)
+	case ChatOpened:
+		if l := c.lanes[ev.ChatID]; l != nil {
+			l.open()
+		}
+	case Ticked:
+	}
+	c.tick()
+	out := c.out
+	c.out = nil
+	return out
+}
+
+func (c *Core) emit(e Effect) { c.out = append(c.out, e) }
+
+func (c *Core) journal(event, key string, payload any) {
+	c.emit(AppendJournal{Drafts: []approvallog.Draft{journalDraft(event, key, payload)}})
+}
+
+// tick looks again at everything whose time has come, and lets every idle lane go on.
+func (c *Core) tick() {
+	if !c.recovered {
+		return
+	}
+	for len(c.timers) > 0 && !c.timers[0].at.After(c.now) {
+		t := heap.Pop(&c.timers).(timer)
+		if o := c.ops[t.op]; o != nil {
+			c.evaluate(o)
+		}
+	}
+	for _, id := range c.laneIDs() {
+		c.pump(c.lanes[id])
+	}
+}
+
+// laneIDs are the chats in a fixed order.
+func (c *Core) laneIDs() []int64 {
+	ids := make([]int64, 0, len(c.lanes))
+	for id := range c.lanes {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// Next is when the core wants to be told that time has passed.
+func (c *Core) Next() (time.Time, bool) {
+	var next time.Time
+	if len(c.timers) > 0 {
+		next = c.timers[0].at
+	}
+	for _, l := range c.lanes {
+		if at := l.nextTurn(c); !at.IsZero() && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	return next, !next.IsZero()
+}
+
+func (c *Core) wakeAt(at time.Time, o *op) {
+	if !at.IsZero() {
+		heap.Push(&c.timers, timer{at: at, op: o.id})
+	}
+}
+
+func (c *Core) requestChanged(req approvallog.Request) {
+	id := CycleID{Key: req.Key, Seq: req.Seq}
+	if old, ok := c.current[req.Key]; ok && old != id {
+		if old.Seq > id.Seq {
+			return
+		}
+		c.supersede(old, req)
+	}
+	o := c.ops[id]
+	if o == nil {
+		if done(req.State) && !c.owing[req.Key] && !c.owesAnything(id, req) {
+			return
+		}
+		c.current[req.Key] = id
+		o = &op{id: id, documents: -1}
+		c.ops[id] = o
+		c.wakeAt(req.ExpiresAt, o)
+	}
+	o.req = req
+	if c.recovered {
+		c.evaluate(o)
+	}
+}
+
+// supersede ends an earlier asking whose own end was not seen.
+func (c *Core) supersede(old CycleID, by approvallog.Request) {
+	o := c.ops[old]
+	if o == nil || !o.pending() {
+		return
+	}
+	o.req.State = endedBefore(by)
+	if c.recovered {
+		c.evaluate(o)
+	}
+}
+
+// stateSuperseded is shown for an asking of which only is known that another one took its place.
+const stateSuperseded approvallog.State = "superseded"
+
+// endedBefore is how the asking before this one ended.
+func endedBefore(by approvallog.Request) approvallog.State {
+	if by.Previous == "" || by.Previous == approvallog.StatePending {
+		return stateSuperseded
+	}
+	return by.Previous
+}
+
+func (c *Core) journaled(rec approvallog.Record) {
+	if err := c.deliveries.Apply(rec); err != nil {
+		c.emit(Complain{Key: rec.ActionKey, Text: err.Error()})
+		return
+	}
+	if !c.recovered {
+		return
+	}
+	var ref struct {
+		Delivery string `json:"delivery"`
+		Cycle    int64  `json:"cycle"`
+	}
+	if json.Unmarshal(rec.Payload, &ref) != nil {
+		return
+	}
+	id := CycleID{Key: rec.ActionKey, Seq: ref.Cycle}
+	if d, ok := c.deliveries.ByID(ref.Delivery); ok {
+		id = d.Cycle
+		c.recorded(rec.Event, d)
+	}
+	if o := c.ops[id]; o != nil {
+		c.evaluate(o)
+	}
+}
+
+// recover acts on what the dead process left, in the order of its age: unfinished requests first.
+func (c *Core) recover() {
+	c.recovered, c.owing = true, nil
+	for _, id := range slices.Collect(c.deliveries.cyclesKnown()) {
+		if c.ops[id] == nil && !c.adoptOrphan(id) {
+			c.deliveries.forget(id)
+		}
+	}
+	all := c.sorted()
+	for _, o := range all {
+		if !o.pending() || o.req.PastDeadline(c.now) {
+			continue
+		}
+		for d := range c.deliveries.Of(o.id) {
+			if d.Phase == PhaseIntended {
+				c.journal(EventDeliveryUnknown, o.id.Key, unknownPayload{Delivery: d.ID, Reason: "the daemon stopped before the answer came"})
+			}
+		}
+	}
+	for _, o := range all {
+		c.evaluate(o)
+	}
+}
+
+// adoptOrphan takes on the messages of an earlier asking, of which the log's fold tells no more than that it ended.
+func (c *Core) adoptOrphan(id CycleID) bool {
+	by := c.ops[c.current[id.Key]]
+	if by == nil || id.Seq >= by.id.Seq {
+		return false
+	}
+	o := &op{id: id, req: by.req, documents: -1}
+	o.req.Seq, o.req.State = id.Seq, endedBefore(by.req)
+	o.req.Decision, o.req.Ending, o.req.Execution, o.req.Approvals = nil, nil, nil, nil
+	for d := range c.deliveries.Of(id) {
+		o.req.PayloadHash = d.PayloadHash
+	}
+	c.ops[id] = o
+	return true
+}
+
+// sorted are all operations, the oldest asking first.
+func (c *Core) sorted() []*op {
+	all := make([]*op, 0, len(c.ops))
+	for _, o := range c.ops {
+		all = append(all, o)
+	}
+	slices.SortFunc(all, func(a, b *op) int {
+		return cmp.Or(cmp.Compare(a.id.Seq, b.id.Seq), cmp.Compare(a.id.Key, b.id.Key))
+	})
+	return all
+}
+
+// evaluate works out what an operation needs now. It may be called at any time and any number of times.
+func (c *Core) evaluate(o *op) {
+	switch {
+	case o.pending() && o.req.PastDeadline(c.now):
+		c.stopDelivering(o)
+		if !o.expiring && !c.now.Before(o.expireAgain) {
+			o.expiring = true
+			c.emit(Expire{Request: o.req})
+		}
+	case o.pending():
+		if c.shown(o.id) {
+			c.stopDelivering(o)
+			c.showProgress(o)
+			return
+		}
+		if !c.waiting(o) {
+			c.enqueue(o)
+		}
+	default:
+		c.stopDelivering(o)
+		c.settle(o)
+		c.forgetIfDone(o)
+	}
+}
+
+// shown reports whether a card of this asking is known to be in a chat.
+func (c *Core) shown(id CycleID) bool {
+	for d := range c.deliveries.Of(id) {
+		if d.Kind == KindCard && d.Phase == PhaseSent {
+			return true
+		}
+	}
+	return false
+}
+
+// waiting reports whether an intent of a dead process is still to be recorded as unknown, before anything new is made.
+func (c *Core) waiting(o *op) bool {
+	for d := range c.deliveries.Of(o.id) {
+		if d.Phase == PhaseIntended && d.ID != o.retry && !c.underway(d.ID) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Core) expired(ev Expired) {
+	o := c.ops[ev.Cycle]
+	if o == nil {
+		return
+	}
+	o.expiring = false
+	if ev.Err != "" {
+		c.complain(o, "the expiry could not be recorded: "+ev.Err)
+		o.expireAgain = c.now.Add(expiryRetry)
+		c.wakeAt(o.expireAgain, o)
+		return
+	}
+	c.requestChanged(ev.Request)
+}
+
+func (c *Core) complain(o *op, text string) {
+	if o.reason != text {
+		c.emit(Complain{Key: o.id.Key, Text: text})
+	}
+	if o.reason == "" {
+		o.since = c.now
+	}
+	o.reason = text
+}
+
+// forgetIfDone lets go of an asking of which nothing is owed any more.
+func (c *Core) forgetIfDone(o *op) {
+	if !done(o.req.State) || c.owesAnything(o.id, o.req) || c.busyWith(o.id) {
+		return
+	}
+	for d := range c.deliveries.Of(o.id) {
+		delete(c.nonces, d.ID)
+		delete(c.progressShown, d.ID)
+	}
+	c.deliveries.forget(o.id)
+	delete(c.ops, o.id)
+	if c.current[o.id.Key] == o.id {
+		delete(c.current, o.id.Key)
+	}
+}
+
+// owesAnything reports whether messages of this asking are, or may yet turn out to be, unsettled.
+func (c *Core) owesAnything(id CycleID, req approvallog.Request) bool {
+	for d := range c.deliveries.Of(id) {
+		if d.Kind == KindCard && d.Phase != PhaseFailed && d.Settled != settledState(req) {
+			return true
+		}
+	}
+	return false
+}
+
+// done reports whether no later record can change what a settled card says.
+func done(s approvallog.State) bool {
+	switch s {
+	case approvallog.StatePending, approvallog.StateGranted, approvallog.StateStarted:
+		return false
+	default:
+		return true
+	}
+}
+
+// settledState is what a card of this request says once it is settled, empty while there is nothing to settle. The
+// start of an execution is no news worth an edit; its end is.
+func settledState(req approvallog.Request) approvallog.State {
+	switch req.State {
+	case approvallog.StatePending:
+		return ""
+	case approvallog.StateStarted:
+		return approvallog.StateGranted
+	default:
+		return req.State
+	}
+}
+
+// timer asks for an operation to be looked at.
+type timer struct {
+	at time.Time
+	op CycleID
+}
+
+type timers []timer
+
+func (t timers) Len() int { return len(t) }
+func (t timers) Less(i, j int) bool {
+	return cmp.Or(t[i].at.Compare(t[j].at), cmp.Compare(t[i].op.Seq, t[j].op.Seq), cmp.Compare(t[i].op.Key, t[j].op.Key)) < 0
+}
+func (t timers) Swap(i, j int) { t[i], t[j] = t[j], t[i] }
+
+// Push implements heap.Interface.
+func (t *timers) Push(x any) { *t = append(*t, x.(timer)) }
+
+// Pop implements heap.Interface.
+func (t *timers) Pop() any {
+	last := (*t)[len(*t)-1]
+	*t = (*t)[:len(*t)-1]
+	return last
+}

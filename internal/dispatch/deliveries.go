@@ -1,0 +1,259 @@
+package dispatch
+
+import (
+	"iter"
+	"maps"
+	"slices"
+
+	"github.com/approvald/approvald/internal/approvallog"
+)
+
+// CycleID names one asking of a request: the action key, and the sequence number of the record that asked.
+type CycleID struct {
+	Key string
+	Seq int64
+}
+
+// Phase is how far a delivery has come.
+type Phase string
+
+// The phases of a delivery. Intended: the send may be under way. Failed: surely not sent, may be tried again.
+const (
+	PhaseIntended Phase = "intended"
+	PhaseFailed   Phase = "failed"
+	PhaseUnknown  Phase = "unknown"
+	PhaseSent     Phase = "sent"
+)
+
+// Delivery is one message for one request in one chat.
+type Delivery struct {
+	ID          string
+	Kind        Kind
+	Cycle       CycleID
+	Epoch       int64
+	NonceSHA256 string
+	PayloadHash string
+	ChatID      int64
+	ThreadID    int64
+	MessageID   int64 // 0 while unknown
+	Phase       Phase
+	Settled     approvallog.State // what the message was settled to, empty for not at all
+	Reason      string            // why it failed or is unknown
+}
+
+// Deliveries folds the delivery journal. It implements [approvallog.Folder].
+//
+// What it holds only grows: a delivery that was once recorded is never dropped or taken back by a later record, a
+// message id that is known stays known, and a record that contradicts an earlier one counts for nothing. That is what
+// keeps a nonce good that a person may hold in their hands, whatever happened to the process that made it.
+//
+// A Deliveries has no lock of its own. Read it inside View or Update of the journal that feeds it.
+type Deliveries struct {
+	epoch   int64
+	opened  EpochInfo
+	closed  bool
+	byID    map[string]*Delivery
+	byNonce map[string]*Delivery
+	cycles  map[CycleID]*cycleLog
+	last    int64 // sequence number of the last record applied
+}
+
+// cycleLog is what the journal says about one asking.
+type cycleLog struct {
+	deliveries []*Delivery
+	notes      []Note
+}
+
+// NewDeliveries returns the fold of an empty journal.
+func NewDeliveries() *Deliveries {
+	return &Deliveries{
+		byID:    make(map[string]*Delivery),
+		byNonce: make(map[string]*Delivery),
+		cycles:  make(map[CycleID]*cycleLog),
+	}
+}
+
+// Epoch is the last epoch that was opened, 0 for none.
+func (d *Deliveries) Epoch() int64 { return d.epoch }
+
+// LastEpoch tells who opened the last epoch, and whether it was closed in order.
+func (d *Deliveries) LastEpoch() (info EpochInfo, closed bool) { return d.opened, d.closed }
+
+// ByNonce finds the delivery whose buttons carry the nonce of this SHA-256 (hex).
+func (d *Deliveries) ByNonce(sum string) (Delivery, bool) { return deref(d.byNonce[sum]) }
+
+// ByID finds a delivery.
+func (d *Deliveries) ByID(id string) (Delivery, bool) { return deref(d.byID[id]) }
+
+func deref(p *Delivery) (Delivery, bool) {
+	if p == nil {
+		return Delivery{}, false
+	}
+	return *p, true
+}
+
+// Of yields the deliveries of one asking, oldest first.
+func (d *Deliveries) Of(c CycleID) iter.Seq[Delivery] {
+	return func(yield func(Delivery) bool) {
+		if log := d.cycles[c]; log != nil {
+			for _, p := range log.deliveries {
+				if !yield(*p) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Notes are the approvals noted for one asking, oldest first, at most one an approver.
+func (d *Deliveries) Notes(c CycleID) []Note {
+	if log := d.cycles[c]; log != nil {
+		return log.notes
+	}
+	return nil
+}
+
+// cyclesKnown yields the askings of which the journal knows anything, in no particular order.
+func (d *Deliveries) cyclesKnown() iter.Seq[CycleID] { return maps.Keys(d.cycles) }
+
+// unsettledKeys are the keys with a card that may not show a final end.
+func (d *Deliveries) unsettledKeys() map[string]bool {
+	keys := make(map[string]bool)
+	for _, p := range d.byNonce {
+		if p.Phase != PhaseFailed && !done(p.Settled) {
+			keys[p.Cycle.Key] = true
+		}
+	}
+	return keys
+}
+
+// clone is a copy that shares nothing that changes.
+func (d *Deliveries) clone() *Deliveries {
+	c := NewDeliveries()
+	c.epoch, c.opened, c.closed, c.last = d.epoch, d.opened, d.closed, d.last
+	for id, log := range d.cycles {
+		copied := &cycleLog{notes: slices.Clip(log.notes)}
+		for _, p := range log.deliveries {
+			made := *p
+			copied.deliveries = append(copied.deliveries, &made)
+			c.byID[made.ID] = &made
+			if made.NonceSHA256 != "" {
+				c.byNonce[made.NonceSHA256] = &made
+			}
+		}
+		c.cycles[id] = copied
+	}
+	return c
+}
+
+// forget drops an asking that needs no more work. Only the core's own copy may do this; the copy that taps are judged
+// by keeps every nonce.
+func (d *Deliveries) forget(c CycleID) {
+	log := d.cycles[c]
+	if log == nil {
+		return
+	}
+	for _, p := range log.deliveries {
+		delete(d.byID, p.ID)
+		delete(d.byNonce, p.NonceSHA256)
+	}
+	delete(d.cycles, c)
+}
+
+// Apply folds one more record, which must be the next of the journal. A payload that cannot be read is an error: the
+// journal is approvald's own, so that is damage and not another writer's dialect.
+func (d *Deliveries) Apply(rec approvallog.Record) error {
+	d.last = rec.Seq
+	switch rec.Event {
+	case EventEpochOpened:
+		return fold(rec, d.openEpoch)
+	case EventEpochClosed:
+		return fold(rec, func(p epochPayload) {
+			if p.Epoch == d.epoch {
+				d.closed = true
+			}
+		})
+	case EventDeliveryIntended:
+		return fold(rec, func(p intendedPayload) { d.intend(rec.ActionKey, p) })
+	case EventDeliverySent:
+		return fold(rec, d.sent)
+	case EventDeliveryFailed:
+		return fold(rec, func(p failedPayload) { d.stall(p.Delivery, PhaseFailed, p.Reason) })
+	case EventDeliveryUnknown:
+		return fold(rec, func(p unknownPayload) { d.stall(p.Delivery, PhaseUnknown, p.Reason) })
+	case EventDeliverySettled:
+		return fold(rec, func(p settledPayload) {
+			if known := d.byID[p.Delivery]; known != nil {
+				known.Settled = p.State
+			}
+		})
+	case EventApprovalNoted:
+		return fold(rec, func(p notedPayload) { d.note(rec, p) })
+	}
+	return nil
+}
+
+func fold[T any](rec approvallog.Record, apply func(T)) error {
+	p, err := decode[T](rec)
+	if err == nil {
+		apply(p)
+	}
+	return err
+}
+
+func (d *Deliveries) openEpoch(p epochPayload) {
+	if p.Epoch > d.epoch {
+		d.epoch, d.opened, d.closed = p.Epoch, p.EpochInfo, false
+	}
+}
+
+func (d *Deliveries) cycle(c CycleID) *cycleLog {
+	log := d.cycles[c]
+	if log == nil {
+		log = &cycleLog{}
+		d.cycles[c] = log
+	}
+	return log
+}
+
+func (d *Deliveries) intend(key string, p intendedPayload) {
+	if p.Delivery == "" || d.byID[p.Delivery] != nil || d.byNonce[p.NonceSHA256] != nil {
+		return
+	}
+	made := &Delivery{
+		ID: p.Delivery, Kind: p.Kind, Cycle: CycleID{Key: key, Seq: p.Cycle}, Epoch: p.Epoch, NonceSHA256: p.NonceSHA256,
+		PayloadHash: p.PayloadHash, ChatID: p.ChatID, ThreadID: p.ThreadID, Phase: PhaseIntended,
+	}
+	d.byID[made.ID] = made
+	if made.NonceSHA256 != "" {
+		d.byNonce[made.NonceSHA256] = made
+	}
+	log := d.cycle(made.Cycle)
+	log.deliveries = append(log.deliveries, made)
+}
+
+func (d *Deliveries) sent(p sentPayload) {
+	known := d.byID[p.Delivery]
+	if known == nil || known.MessageID != 0 {
+		return
+	}
+	known.Phase, known.Reason = PhaseSent, ""
+	known.ChatID, known.MessageID, known.ThreadID = p.ChatID, p.MessageID, p.ThreadID
+}
+
+func (d *Deliveries) stall(id string, phase Phase, reason string) {
+	if known := d.byID[id]; known != nil && known.MessageID == 0 {
+		known.Phase, known.Reason = phase, reason
+	}
+}
+
+func (d *Deliveries) note(rec approvallog.Record, p notedPayload) {
+	log := d.cycle(CycleID{Key: rec.ActionKey, Seq: p.Cycle})
+	if slices.ContainsFunc(log.notes, func(n Note) bool { return n.Approver == p.Approver }) {
+		return
+	}
+	log.notes = append(log.notes, Note{
+		Approver: p.Approver, At: rec.TS, PayloadHash: p.PayloadHash, Channel: p.Channel, SenderID: p.SenderID,
+		Delivery: p.Delivery, NonceSHA256: p.NonceSHA256,
+	})
+}

@@ -1,0 +1,86 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/approvald/approvald/internal/approvallog"
+)
+
+// OpenEpoch begins a new epoch and returns its number. It is recorded in the journal inside the append lock of the
+// approval log, so that no write of an older epoch can come after it. Locks are always taken in this order: log, then
+// journal.
+func OpenEpoch(ctx context.Context, log, journal Log, deliveries *Deliveries, info EpochInfo) (int64, error) {
+	var epoch int64
+	_, err := log.Update(ctx, func(Tx) error {
+		_, err := journal.Update(ctx, func(tx Tx) error {
+			epoch = deliveries.Epoch() + 1
+			_, err := tx.Append(journalDraft(EventEpochOpened, "", epochPayload{Epoch: epoch, EpochInfo: info}))
+			return err
+		})
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("open an epoch: %w", err)
+	}
+	return epoch, nil
+}
+
+// CloseEpoch records that the holder of the epoch stopped in order. It does nothing when a newer one has begun.
+func CloseEpoch(ctx context.Context, journal Log, deliveries *Deliveries, epoch int64) error {
+	_, err := journal.Update(ctx, func(tx Tx) error {
+		if deliveries.Epoch() != epoch {
+			return nil
+		}
+		_, err := tx.Append(journalDraft(EventEpochClosed, "", epochPayload{Epoch: epoch}))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("close epoch %d: %w", epoch, err)
+	}
+	return nil
+}
+
+// Fence refuses the writes of a daemon that no longer holds its gate, inside the critical section that appends. A
+// process that was stopped while another took over finds the newer epoch in the journal, however late it wakes.
+type Fence struct {
+	check      func() error
+	journal    Log
+	deliveries *Deliveries
+	epoch      atomic.Int64
+}
+
+// NewFence makes a Fence. check is the lease's.
+func NewFence(check func() error, journal Log, deliveries *Deliveries) *Fence {
+	return &Fence{check: check, journal: journal, deliveries: deliveries}
+}
+
+// Bind sets the epoch that may write; before it only the lease is asked.
+func (f *Fence) Bind(epoch int64) { f.epoch.Store(epoch) }
+
+// Guard is the approval log's [approvallog.Options].Guard.
+func (f *Fence) Guard() error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	mine := f.epoch.Load()
+	if mine == 0 {
+		return nil
+	}
+	if err := f.journal.Refresh(context.Background()); err != nil {
+		return fmt.Errorf("read the epoch: %w", err)
+	}
+	var last int64
+	if err := f.journal.View(func() { last = f.deliveries.Epoch() }); err != nil {
+		return fmt.Errorf("read the epoch: %w", err)
+	}
+	return fenced(mine, last)
+}
+
+func fenced(mine, last int64) error {
+	if last != mine {
+		return fmt.Errorf("epoch %d has ended, epoch %d holds the gate: %w", mine, last, approvallog.ErrFenced)
+	}
+	return nil
+}

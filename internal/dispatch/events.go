@@ -1,0 +1,177 @@
+package dispatch
+
+import (
+	"time"
+
+	"github.com/approvald/approvald/internal/approvallog"
+)
+
+// Event is something that the core is told. The time at which it is told comes with it, in [Core.Step].
+type Event interface{ isEvent() }
+
+// The events.
+type (
+	// Loaded: what the journal holds at the start. The core keeps and changes it.
+	Loaded struct{ Deliveries *Deliveries }
+	// RequestChanged: the approval log says this about a request.
+	RequestChanged struct{ Request approvallog.Request }
+	// Journaled: this record is in the journal, durably, whoever wrote it. Records are told once and in order.
+	Journaled struct{ Record approvallog.Record }
+	// Recovered: all that log and journal hold has been told. The core acts on nothing before.
+	Recovered struct{}
+	// Prepared answers Prepare: how many documents go before the card, or why the payload cannot be shown.
+	Prepared struct {
+		Cycle     CycleID
+		Documents int
+		Err       string
+	}
+	// CallDone answers a Call.
+	CallDone struct {
+		Call   int64
+		Result Result
+	}
+	// Expired answers Expire: how the request stands now, or why nothing could be recorded.
+	Expired struct {
+		Cycle   CycleID
+		Request approvallog.Request
+		Err     string
+	}
+	// TapRuled: a tap was judged and what the ruling asks to record is on disk.
+	TapRuled struct {
+		CallbackID string
+		Tap        Tap
+		Ruling     Ruling
+	}
+	// ChatOpened: the bot may speak in this chat again.
+	ChatOpened struct{ ChatID int64 }
+	// Ticked: time has passed.
+	Ticked struct{}
+)
+
+func (Loaded) isEvent()         {}
+func (RequestChanged) isEvent() {}
+func (Journaled) isEvent()      {}
+func (Recovered) isEvent()      {}
+func (Prepared) isEvent()       {}
+func (CallDone) isEvent()       {}
+func (Expired) isEvent()        {}
+func (TapRuled) isEvent()       {}
+func (ChatOpened) isEvent()     {}
+func (Ticked) isEvent()         {}
+
+// Effect is something that the core wants done. Whoever runs it tells the core what came of it.
+type Effect interface{ isEffect() }
+
+// The effects.
+type (
+	// AppendJournal: write these records and sync. Answered by Journaled for each.
+	AppendJournal struct{ Drafts []approvallog.Draft }
+	// Expire: append approval.expired if the request is still pending and its deadline has passed. Answered by Expired.
+	Expire struct{ Request approvallog.Request }
+	// Prepare: find out whether the card can hold the payload. Answered by Prepared.
+	Prepare struct{ Request approvallog.Request }
+	// Call: ask Telegram for one thing. At most one is under way for each chat. Answered by CallDone.
+	Call struct {
+		ID     int64
+		ChatID int64
+		What   Action
+	}
+	// Cancel: a Call is no longer wanted. If it still waits for its turn, it ends with ResultCancelled.
+	Cancel struct{ Call int64 }
+	// Answer a tap. Best effort, never answered back.
+	Answer struct {
+		CallbackID string
+		Text       string
+		Alert      bool
+	}
+	// Menu shows the reasons for a rejection, or the card's own buttons again. Best effort, never answered back.
+	Menu struct {
+		ChatID    int64
+		MessageID int64
+		Request   approvallog.Request
+		Nonce     Nonce
+		Reasons   bool
+	}
+	// Complain: a person should know this about a request.
+	Complain struct {
+		Key  string
+		Text string
+	}
+)
+
+func (AppendJournal) isEffect() {}
+func (Expire) isEffect()        {}
+func (Prepare) isEffect()       {}
+func (Call) isEffect()          {}
+func (Cancel) isEffect()        {}
+func (Answer) isEffect()        {}
+func (Menu) isEffect()          {}
+func (Complain) isEffect()      {}
+
+// Action is what a Call asks for.
+type Action interface{ isAction() }
+
+// The actions.
+type (
+	// SendCard sends a card with its buttons.
+	SendCard struct {
+		Request  approvallog.Request
+		ThreadID int64
+		Nonce    Nonce
+		Approved []string
+	}
+	// SendDocument sends the document of this index that goes before a card.
+	SendDocument struct {
+		Request  approvallog.Request
+		ThreadID int64
+		Index    int
+	}
+	// EditProgress shows on a card who has approved so far.
+	EditProgress struct {
+		Request   approvallog.Request
+		MessageID int64
+		Nonce     Nonce
+		Approved  []string
+	}
+	// EditSettled rewrites a card to its outcome and takes the buttons off.
+	EditSettled struct {
+		Request   approvallog.Request
+		MessageID int64
+	}
+	// StripButtons takes only the buttons off.
+	StripButtons struct{ MessageID int64 }
+)
+
+func (SendCard) isAction()     {}
+func (SendDocument) isAction() {}
+func (EditProgress) isAction() {}
+func (EditSettled) isAction()  {}
+func (StripButtons) isAction() {}
+
+// ResultKind is what came of a Call.
+type ResultKind string
+
+// The kinds of a result. Of all but ResultDone and ResultUnknown it is certain that nothing was done.
+const (
+	ResultDone      ResultKind = "done"
+	ResultLimited   ResultKind = "limited"   // not before RetryAfter
+	ResultTransient ResultKind = "transient" // try again soon
+	ResultUnknown   ResultKind = "unknown"   // a message may have been sent
+	ResultRefused   ResultKind = "refused"   // this message, for good
+	ResultClosed    ResultKind = "closed"    // everything in this chat, until a person changes something
+	ResultThread    ResultKind = "thread-not-found"
+	ResultMigrated  ResultKind = "migrated"
+	ResultGone      ResultKind = "gone" // the message to edit
+	ResultCancelled ResultKind = "cancelled"
+)
+
+// Result is what came of a Call.
+type Result struct {
+	Kind       ResultKind
+	MessageID  int64 // of a message that was sent
+	ThreadID   int64
+	RetryAfter time.Duration
+	MigrateTo  int64
+	Class      string // the transport's word for the failure
+	Reason     string // for people
+}

@@ -1,0 +1,112 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/approvald/approvald/internal/approvallog"
+)
+
+// load tells the core what log and journal hold now.
+func (l *Loop) load(ctx context.Context) error {
+	for _, log := range []Log{l.o.Journal, l.o.Log} {
+		if err := log.Refresh(ctx); err != nil {
+			return err
+		}
+	}
+	var deliveries *Deliveries
+	if err := l.o.Journal.View(func() { deliveries = l.o.Deliveries.clone() }); err != nil {
+		return fmt.Errorf("read the delivery journal: %w", err)
+	}
+	l.journalSeq = deliveries.last
+	l.core.Step(l.o.Now(), Loaded{Deliveries: deliveries})
+
+	// Records that come in between are told again by catchUp, which does no harm.
+	l.logSeq = l.o.Log.Head().Seq
+	var requests []approvallog.Request
+	err := l.o.Log.View(func() {
+		for r := range l.o.Requests.All() {
+			if !done(r.State) || l.core.owing[r.Key] {
+				requests = append(requests, r)
+			}
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("read the approval log: %w", err)
+	}
+	for _, r := range requests {
+		l.core.Step(l.o.Now(), RequestChanged{Request: r})
+	}
+	return nil
+}
+
+// catchUp tells the core what was appended to log and journal since the last time, by whomever.
+func (l *Loop) catchUp(ctx context.Context) error {
+	if err := l.catchUpJournal(); err != nil {
+		return fmt.Errorf("follow the delivery journal: %w", err)
+	}
+	if err := l.catchUpLog(ctx); err != nil {
+		return fmt.Errorf("follow the approval log: %w", err)
+	}
+	return nil
+}
+
+func (l *Loop) catchUpJournal() error {
+	return follow(l.o.Journal, l.journalSeq, func(rec approvallog.Record) {
+		l.journalSeq = rec.Seq
+		l.step(Journaled{Record: rec})
+	})
+}
+
+func (l *Loop) catchUpLog(ctx context.Context) error {
+	var keys []string
+	touched := make(map[string]bool)
+	err := follow(l.o.Log, l.logSeq, func(rec approvallog.Record) {
+		l.logSeq = rec.Seq
+		if rec.ActionKey != "" && !touched[rec.ActionKey] {
+			touched[rec.ActionKey] = true
+			keys = append(keys, rec.ActionKey)
+		}
+	})
+	if err != nil || len(keys) == 0 {
+		return err
+	}
+	// The fold has to be as far as the records just read.
+	if err := l.o.Log.Refresh(ctx); err != nil {
+		return err
+	}
+	var changed []approvallog.Request
+	err = l.o.Log.View(func() {
+		for _, key := range keys {
+			if r, ok := l.o.Requests.Get(key); ok {
+				changed = append(changed, r)
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	for _, r := range changed {
+		l.step(RequestChanged{Request: r})
+	}
+	return nil
+}
+
+func follow(log Log, after int64, tell func(approvallog.Record)) error {
+	r := log.NewReader(after)
+	if c, ok := r.(io.Closer); ok {
+		defer c.Close()
+	}
+	for {
+		rec, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		tell(rec)
+	}
+}

@@ -1,0 +1,441 @@
+package dispatch
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/approvald/approvald/internal/approvallog"
+)
+
+// Pauses between tries. Each doubles from the first to the last.
+var (
+	pauseTransient = pause{200 * time.Millisecond, 15 * time.Second} // nothing was sent
+	pauseUnknown   = pause{2 * time.Second, 10 * time.Minute}        // a copy may have been sent
+	pauseRefused   = pause{time.Minute, 15 * time.Minute}            // this message is refused
+	pauseClosed    = pause{30 * time.Second, 15 * time.Minute}       // the chat is closed to the bot
+)
+
+type pause struct{ first, last time.Duration }
+
+// after is the pause after the n-th failure in a row, counted from 1.
+func (p pause) after(n int) time.Duration {
+	d := p.first
+	for range n - 1 {
+		if d *= 2; d >= p.last {
+			return p.last
+		}
+	}
+	return d
+}
+
+// lane is one chat: what is to be done there, and the one thing that is being done. New cards go before edits, the
+// oldest asking first.
+type lane struct {
+	chatID   int64
+	cards    []CycleID
+	edits    []*edit
+	busy     *task
+	next     time.Time // nothing is tried before
+	failures int
+	reason   string // why the lane pauses
+	muted    bool   // it pauses because Telegram said for how long
+}
+
+// edit is owed to one card.
+type edit struct {
+	delivery string
+	next     time.Time
+	failures int
+	strip    string // why the text was refused, so that only the buttons are taken off; empty for the whole edit
+}
+
+// stage is how far a task has come.
+type stage int
+
+const (
+	stagePreparing stage = iota
+	stageIntending       // waits for delivery.intended to be on disk
+	stageCalling         // waits for Telegram
+	stageRecording       // waits for the outcome to be on disk
+)
+
+// task is what a lane is doing.
+type task struct {
+	op       *op
+	stage    stage
+	delivery string
+	kind     Kind
+	nonce    Nonce
+	index    int // of the document
+	call     int64
+	edit     *edit             // nil for a send
+	result   string            // name of the event that ends the task once it is on disk
+	state    approvallog.State // what an edit settles the card to, empty for a send or for progress
+	cancel   bool              // the call was asked to be cancelled
+}
+
+func (l *lane) open() { l.next, l.failures, l.reason, l.muted = time.Time{}, 0, "", false }
+
+func (c *Core) lane(chatID int64) *lane {
+	l := c.lanes[chatID]
+	if l == nil {
+		l = &lane{chatID: chatID}
+		c.lanes[chatID] = l
+	}
+	return l
+}
+
+func (c *Core) enqueue(o *op) {
+	if c.busyWith(o.id) {
+		return
+	}
+	l := c.lane(c.chat.ID)
+	at, there := slices.BinarySearchFunc(l.cards, o.id, compareCycles)
+	if !there {
+		l.cards = slices.Insert(l.cards, at, o.id)
+	}
+}
+
+func (c *Core) dequeue(o *op) {
+	for _, l := range c.lanes {
+		if at, there := slices.BinarySearchFunc(l.cards, o.id, compareCycles); there {
+			l.cards = slices.Delete(l.cards, at, at+1)
+		}
+	}
+	o.reason, o.attempts = "", 0
+}
+
+func compareCycles(a, b CycleID) int {
+	return cmp.Or(cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.Key, b.Key))
+}
+
+// stopDelivering takes back what is not on its way yet.
+func (c *Core) stopDelivering(o *op) {
+	c.dequeue(o)
+	for _, l := range c.lanes {
+		if t := l.busy; t != nil && t.op == o && t.edit == nil && t.stage == stageCalling && !t.cancel {
+			t.cancel = true
+			c.emit(Cancel{Call: t.call})
+		}
+	}
+	if o.retry != "" && !c.underway(o.retry) {
+		c.journal(EventDeliveryFailed, o.id.Key, failedPayload{Delivery: o.retry, Class: string(ResultCancelled), Reason: "no longer pending"})
+		o.retry = ""
+	}
+}
+
+// busyWith reports whether a lane is sending something for this asking.
+func (c *Core) busyWith(id CycleID) bool {
+	for _, l := range c.lanes {
+		if l.busy != nil && l.busy.op.id == id {
+			return true
+		}
+	}
+	return false
+}
+
+// underway reports whether a lane is sending this delivery.
+func (c *Core) underway(delivery string) bool {
+	for _, l := range c.lanes {
+		if l.busy != nil && l.busy.delivery == delivery && l.busy.edit == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// pump starts the next thing in a chat when nothing is under way there.
+func (c *Core) pump(l *lane) {
+	for l.busy == nil && !l.next.After(c.now) {
+		if !c.startCard(l) && !c.startEdit(l) {
+			return
+		}
+	}
+}
+
+func (c *Core) startCard(l *lane) bool {
+	for i, id := range l.cards {
+		o := c.ops[id]
+		if o == nil || o.next.After(c.now) {
+			continue
+		}
+		l.cards = slices.Delete(l.cards, i, i+1)
+		l.busy = &task{op: o}
+		if o.documents < 0 {
+			l.busy.stage = stagePreparing
+			c.emit(Prepare{Request: o.req})
+			return true
+		}
+		c.intend(l)
+		return true
+	}
+	return false
+}
+
+func (c *Core) prepared(ev Prepared) {
+	for _, l := range c.lanes {
+		t := l.busy
+		if t == nil || t.stage != stagePreparing || t.op.id != ev.Cycle {
+			continue
+		}
+		switch {
+		case ev.Err != "":
+			l.busy = nil
+			c.backOff(t.op, pauseRefused, ev.Err)
+			c.evaluate(t.op)
+		case !c.wanted(t.op):
+			l.busy = nil
+			c.evaluate(t.op)
+		default:
+			t.op.documents = ev.Documents
+			c.intend(l)
+		}
+		return
+	}
+}
+
+// wanted reports whether a card should still go out.
+func (c *Core) wanted(o *op) bool {
+	return o.pending() && !o.req.PastDeadline(c.now) && !c.shown(o.id)
+}
+
+// backOff keeps one operation from being tried for a while; the others go on.
+func (c *Core) backOff(o *op, p pause, reason string) {
+	o.attempts++
+	o.next = c.now.Add(p.after(o.attempts))
+	c.wakeAt(o.next, o)
+	c.complain(o, reason)
+}
+
+// intend records the next delivery of the lane's operation: a document that is still missing, or the card. A delivery
+// that was recorded and then certainly not sent is sent as it is.
+func (c *Core) intend(l *lane) {
+	t := l.busy
+	sent := 0
+	for d := range c.deliveries.Of(t.op.id) {
+		if d.Kind == KindDocument && d.Phase == PhaseSent && d.ChatID == l.chatID {
+			sent++
+		}
+	}
+	t.kind, t.index = KindCard, 0
+	if sent < t.op.documents {
+		t.kind, t.index = KindDocument, sent
+	}
+	if d, ok := c.deliveries.ByID(t.op.retry); ok && d.Kind == t.kind && d.ChatID == l.chatID && d.Phase == PhaseIntended {
+		t.delivery, t.nonce = d.ID, c.nonces[d.ID]
+		c.send(l)
+		return
+	}
+	t.nonce = c.o.Nonce()
+	p := intendedPayload{
+		Kind: t.kind, Cycle: t.op.id.Seq, Epoch: c.o.Epoch, PayloadHash: t.op.req.PayloadHash, ChatID: l.chatID, ThreadID: c.thread(),
+	}
+	// The id is made of the nonce's hash, so that it is as unique and gives nothing away.
+	sum := t.nonce.Sum()
+	p.Delivery = sum[:16]
+	if t.kind == KindCard {
+		p.NonceSHA256 = sum
+		c.nonces[p.Delivery] = t.nonce
+	}
+	t.delivery, t.stage = p.Delivery, stageIntending
+	t.op.retry = t.delivery
+	c.journal(EventDeliveryIntended, t.op.id.Key, p)
+}
+
+func (c *Core) thread() int64 {
+	if c.threadLost {
+		return 0
+	}
+	return c.chat.ThreadID
+}
+
+// recorded moves the task on that waited for this record about its delivery.
+func (c *Core) recorded(event string, d Delivery) {
+	for _, l := range c.lanes {
+		t := l.busy
+		if t == nil || t.delivery != d.ID {
+			continue
+		}
+		switch {
+		case t.stage == stageIntending && event == EventDeliveryIntended:
+			if !c.wanted(t.op) {
+				l.busy = nil // stopDelivering records that it was not sent
+				return
+			}
+			c.send(l)
+		case t.stage == stageRecording && event == t.result:
+			l.busy = nil
+			if t.edit == nil {
+				t.op.retry = ""
+			}
+		}
+		return
+	}
+}
+
+// send asks for the call of the lane's task.
+func (c *Core) send(l *lane) {
+	t := l.busy
+	o := t.op
+	if t.kind == KindDocument {
+		c.call(l, SendDocument{Request: o.req, ThreadID: c.thread(), Index: t.index})
+		return
+	}
+	c.call(l, SendCard{Request: o.req, ThreadID: c.thread(), Nonce: t.nonce, Approved: c.approved(o)})
+}
+
+func (c *Core) call(l *lane, what Action) {
+	c.lastCall++
+	l.busy.stage, l.busy.call, l.busy.cancel = stageCalling, c.lastCall, false
+	c.calls[c.lastCall] = l
+	c.emit(Call{ID: c.lastCall, ChatID: l.chatID, What: what})
+}
+
+// approved are the approvers whose noted approvals count.
+func (c *Core) approved(o *op) []string {
+	return approversOf(countable(c.deliveries.Notes(o.id), o.req, c.o.Rules.Rule(o.req.Class)))
+}
+
+func (c *Core) callDone(ev CallDone) {
+	l := c.calls[ev.Call]
+	if l == nil || l.busy == nil || l.busy.call != ev.Call {
+		return
+	}
+	delete(c.calls, ev.Call)
+	if ev.Result.Kind == ResultDone {
+		l.open()
+	}
+	if l.busy.edit != nil {
+		c.edited(l, ev.Result)
+	} else {
+		c.sent(l, ev.Result)
+	}
+}
+
+// record writes the outcome of the lane's task, which ends when that is on disk.
+func (c *Core) record(l *lane, event string, payload any) {
+	l.busy.stage, l.busy.result = stageRecording, event
+	c.journal(event, l.busy.op.id.Key, payload)
+}
+
+// sent deals with the outcome of a send.
+func (c *Core) sent(l *lane, r Result) {
+	t := l.busy
+	o := t.op
+	if d, ok := c.deliveries.ByID(t.delivery); ok && d.MessageID != 0 {
+		// A tap has told the message's id before the answer came.
+		l.busy, o.retry = nil, ""
+		c.evaluate(o)
+		return
+	}
+	switch r.Kind {
+	case ResultDone:
+		o.attempts, o.reason = 0, ""
+		c.record(l, EventDeliverySent, sentPayload{Delivery: t.delivery, ChatID: l.chatID, MessageID: r.MessageID, ThreadID: r.ThreadID})
+	case ResultUnknown:
+		c.backOff(o, pauseUnknown, "not known whether it was sent: "+r.Reason)
+		c.record(l, EventDeliveryUnknown, unknownPayload{Delivery: t.delivery, Reason: r.Reason})
+	case ResultThread:
+		if !c.threadLost && c.chat.ThreadID != 0 {
+			c.threadLost = true
+			c.emit(Complain{Key: o.id.Key, Text: "the forum topic is gone; sending to the chat without it until the daemon is started again"})
+			c.send(l)
+			return
+		}
+		c.refused(l, r)
+	case ResultRefused:
+		c.refused(l, r)
+	case ResultClosed:
+		c.pauseLane(l, pauseClosed, r.Reason)
+		c.complain(o, r.Reason)
+		c.record(l, EventDeliveryFailed, failedPayload{Delivery: t.delivery, Class: r.Class, Reason: r.Reason})
+	case ResultMigrated:
+		c.migrated(l, r)
+	case ResultLimited:
+		c.mute(l, r)
+		c.again(l)
+	case ResultCancelled:
+		c.again(l)
+	default:
+		c.pauseLane(l, pauseTransient, r.Reason)
+		c.complain(o, r.Reason)
+		c.again(l)
+	}
+}
+
+// again puts a send that was certainly not made back to its place.
+func (c *Core) again(l *lane) {
+	o := l.busy.op
+	l.busy = nil
+	c.evaluate(o)
+}
+
+func (c *Core) refused(l *lane, r Result) {
+	c.backOff(l.busy.op, pauseRefused, r.Reason)
+	c.record(l, EventDeliveryFailed, failedPayload{Delivery: l.busy.delivery, Class: r.Class, Reason: r.Reason})
+}
+
+// migrated deals with a group that became a supergroup: another chat, which decides nothing until the configuration
+// says so.
+func (c *Core) migrated(l *lane, r Result) {
+	t := l.busy
+	failed := failedPayload{Delivery: t.delivery, Class: r.Class, Reason: r.Reason, MigrateTo: r.MigrateTo}
+	if c.chat.FollowMigration && c.chat.ID == l.chatID && r.MigrateTo != 0 {
+		c.chat.ID = r.MigrateTo
+		waiting := l.cards
+		l.cards = nil
+		for _, id := range waiting {
+			if o := c.ops[id]; o != nil {
+				c.enqueue(o)
+			}
+		}
+		c.emit(Complain{Key: t.op.id.Key, Text: "the group became a supergroup; going on there"})
+	} else {
+		c.pauseLane(l, pauseClosed, r.Reason)
+		c.complain(t.op, r.Reason)
+	}
+	c.record(l, EventDeliveryFailed, failed)
+}
+
+func (c *Core) pauseLane(l *lane, p pause, reason string) {
+	l.failures++
+	l.next, l.reason, l.muted = c.now.Add(p.after(l.failures)), reason, false
+}
+
+func (c *Core) mute(l *lane, r Result) {
+	l.next, l.reason, l.muted = c.now.Add(max(r.RetryAfter, time.Second)), r.Reason, true
+}
+
+// nextTurn is when an idle lane has something to do, zero for never.
+func (l *lane) nextTurn(c *Core) time.Time {
+	if l.busy != nil || len(l.cards)+len(l.edits) == 0 {
+		return time.Time{}
+	}
+	var soonest time.Time
+	found := false
+	consider := func(t time.Time) {
+		if !found || t.Before(soonest) {
+			soonest, found = t, true
+		}
+	}
+	ready := func() bool { return found && !soonest.After(l.next) }
+	for i := 0; i < len(l.cards) && !ready(); i++ {
+		if o := c.ops[l.cards[i]]; o != nil {
+			consider(o.next)
+		}
+	}
+	for i := 0; i < len(l.edits) && !ready(); i++ {
+		consider(l.edits[i].next)
+	}
+	switch {
+	case !found:
+		return time.Time{}
+	case soonest.Before(l.next):
+		soonest = l.next
+	}
+	if soonest.Before(c.now) {
+		return c.now
+	}
+	return soonest
+}

@@ -1,0 +1,325 @@
+package dispatch
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/approvald/approvald/internal/approvallog"
+	"github.com/approvald/approvald/internal/transport"
+)
+
+// Options configure a Loop. All but Now, Drain and Logger are needed.
+type Options struct {
+	Log        Log
+	Journal    Log
+	Requests   Requests    // the fold of Log
+	Deliveries *Deliveries // the fold of Journal
+	Sender     Sender
+	Payloads   Payloads
+	Pacer      Pacer
+	Rules      Rules
+	Chat       Chat
+	ConfigHash string
+	Epoch      int64
+	// Check is the lease's: asked before every send and append. Its error ends the loop.
+	Check func() error
+	// Now is the clock; nil is time.Now.
+	Now func() time.Time
+	// Drain bounds how long Run waits at its end for calls that are under way; 0 is 4 s.
+	Drain  time.Duration
+	Logger *zap.Logger
+}
+
+const (
+	defaultDrain  = 4 * time.Second
+	answerTimeout = 10 * time.Second
+	maxAnswering  = 16
+	appendRetry   = 200 * time.Millisecond
+)
+
+// Loop runs a [Core]. One goroutine owns the core; what it asks for runs beside it: one call at a time for each chat,
+// answers to taps apart from those, appends apart from both.
+type Loop struct {
+	o    Options
+	core *Core
+
+	logSeq, journalSeq int64    // of the last records told to the core
+	held               []Effect // network effects of Recover, run by Run
+
+	mailbox mailbox
+	running sync.WaitGroup // effects that are being run
+	answers chan struct{}  // slots
+	fatal   chan error     // the first error that ends the loop
+
+	// calls is for everything that talks to Telegram; ended when the drain is over.
+	calls     context.Context
+	stopCalls context.CancelFunc
+
+	mu        sync.Mutex
+	stopping  bool
+	cancelled map[int64]context.CancelFunc // calls that still wait for their turn
+	stats     Stats
+	serving   bool // Run is going
+}
+
+// New returns a Loop that has not looked at anything yet.
+func New(o Options) *Loop {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Drain <= 0 {
+		o.Drain = defaultDrain
+	}
+	if o.Logger == nil {
+		o.Logger = zap.NewNop()
+	}
+	l := &Loop{
+		o:         o,
+		core:      NewCore(CoreOptions{Chat: o.Chat, Rules: o.Rules, Epoch: o.Epoch, Nonce: randomNonce}),
+		mailbox:   newMailbox(),
+		answers:   make(chan struct{}, maxAnswering),
+		fatal:     make(chan error, 1),
+		cancelled: make(map[int64]context.CancelFunc),
+	}
+	l.calls, l.stopCalls = context.WithCancel(context.Background())
+	return l
+}
+
+func randomNonce() Nonce {
+	var n Nonce
+	rand.Read(n[:]) // never fails; see crypto/rand
+	return n
+}
+
+// Recover tells the core all that log and journal hold and records what the dead process left open: requests past
+// their deadline as expired, sends without an outcome as unknown. It makes no call to Telegram; what has to be sent
+// goes out in Run. A request that cannot be recovered is logged and does not stop the others.
+func (l *Loop) Recover(ctx context.Context) error {
+	if err := l.load(ctx); err != nil {
+		return fmt.Errorf("recover: %w", err)
+	}
+	for todo := l.core.Step(l.o.Now(), Recovered{}); len(todo) > 0; {
+		var next []Effect
+		for _, e := range todo {
+			events, local, err := l.runLocal(ctx, e)
+			if err != nil {
+				return fmt.Errorf("recover: %w", err)
+			}
+			if !local {
+				l.held = append(l.held, e)
+			}
+			for _, ev := range events {
+				next = append(next, l.core.Step(l.o.Now(), ev)...)
+			}
+		}
+		todo = next
+	}
+	l.publish(false)
+	return nil
+}
+
+// Run drives the gate until ctx ends, and then finishes what is under way, for at most Options.Drain. It returns nil
+// after that, and an error when it cannot go on: the lease or the epoch is lost, or log or journal failed.
+func (l *Loop) Run(ctx context.Context) error {
+	defer l.stopCalls()
+	logChanged, stopLog := l.o.Log.Changed()
+	defer stopLog()
+	journalChanged, stopJournal := l.o.Journal.Changed()
+	defer stopJournal()
+
+	l.publish(true)
+	defer func() { l.publish(false) }()
+	l.start(l.held)
+	l.held = nil
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var err error
+	for ctx.Err() == nil && err == nil {
+		if err = l.catchUp(ctx); err != nil {
+			break
+		}
+		l.deliver()
+		l.setTimer(timer)
+		select {
+		case <-ctx.Done():
+		case err = <-l.fatal:
+		case <-logChanged:
+		case <-journalChanged:
+		case <-l.mailbox.ready:
+		case <-timer.C:
+			l.step(Ticked{})
+		}
+	}
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		err = nil
+	}
+	l.drain()
+	return err
+}
+
+// setTimer sets the timer to when the core wants to be woken.
+func (l *Loop) setTimer(t *time.Timer) {
+	const never = time.Hour
+	wait := never
+	if next, ok := l.core.Next(); ok {
+		wait = min(never, max(0, next.Sub(l.o.Now())))
+	}
+	t.Reset(wait)
+}
+
+func (l *Loop) step(ev Event) { l.start(l.core.Step(l.o.Now(), ev)) }
+
+// deliver tells the core what came of effects.
+func (l *Loop) deliver() {
+	for _, ev := range l.mailbox.take() {
+		l.tell(ev)
+	}
+}
+
+func (l *Loop) tell(ev Event) {
+	switch ev := ev.(type) {
+	case appended:
+		l.tellAppended(ev)
+	case statsWanted:
+		ev.reply <- l.publish(true)
+	default:
+		l.step(ev)
+	}
+}
+
+// drain lets calls that are under way end, so that their outcome is known to the next daemon, and records it. Nothing
+// new is begun.
+func (l *Loop) drain() {
+	l.mu.Lock()
+	l.stopping = true
+	for _, cancel := range l.cancelled {
+		cancel()
+	}
+	l.mu.Unlock()
+	over := time.AfterFunc(l.o.Drain, l.stopCalls)
+	defer over.Stop()
+	for {
+		idle := make(chan struct{})
+		go func() {
+			l.running.Wait()
+			close(idle)
+		}()
+		<-idle
+		events := l.mailbox.take()
+		if len(events) == 0 {
+			return
+		}
+		for _, ev := range events {
+			l.tell(ev)
+		}
+	}
+}
+
+// appended are records that this loop has written to the journal.
+type appended struct{ records []approvallog.Record }
+
+func (appended) isEvent() {}
+
+// tellAppended tells the core our own records without reading them again, as long as nobody else's stand between.
+func (l *Loop) tellAppended(a appended) {
+	for _, rec := range a.records {
+		if rec.Seq != l.journalSeq+1 {
+			continue // catchUp tells it, in its order
+		}
+		l.journalSeq = rec.Seq
+		l.step(Journaled{Record: rec})
+	}
+}
+
+// Stats is how dispatch is doing. It asks the loop and does not wait long for it: of a loop that does not run, or is
+// busy, it gives the last that is known.
+func (l *Loop) Stats() Stats {
+	ask := statsWanted{reply: make(chan Stats, 1)}
+	l.mu.Lock()
+	running := l.serving
+	l.mu.Unlock()
+	if running {
+		l.mailbox.put(ask)
+		select {
+		case s := <-ask.reply:
+			return s
+		case <-time.After(time.Second):
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.stats
+}
+
+// statsWanted asks the loop for the core's state.
+type statsWanted struct{ reply chan Stats }
+
+func (statsWanted) isEvent() {}
+
+// publish keeps the core's state for those who ask while the loop does not run.
+func (l *Loop) publish(serving bool) Stats {
+	s := l.core.Stats()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stats, l.serving = s, serving
+	return s
+}
+
+// fail ends the loop with the first error that is reported.
+func (l *Loop) fail(err error) {
+	select {
+	case l.fatal <- err:
+	default:
+	}
+}
+
+// mailbox takes events from other goroutines without ever making them wait.
+type mailbox struct {
+	mu     *sync.Mutex
+	events *[]Event
+	ready  chan struct{}
+}
+
+func newMailbox() mailbox {
+	return mailbox{mu: new(sync.Mutex), events: new([]Event), ready: make(chan struct{}, 1)}
+}
+
+func (m mailbox) put(ev Event) {
+	m.mu.Lock()
+	*m.events = append(*m.events, ev)
+	m.mu.Unlock()
+	select {
+	case m.ready <- struct{}{}:
+	default:
+	}
+}
+
+func (m mailbox) take() []Event {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	events := *m.events
+	*m.events = nil
+	return events
+}
+
+// HandleUpdate deals with one update from Telegram. It returns nil once the outcome is on disk, and an error when the
+// update has to come again.
+func (l *Loop) HandleUpdate(ctx context.Context, u transport.Update) error {
+	switch {
+	case u.Tap != nil:
+		return l.handleTap(ctx, *u.Tap)
+	case u.Message != nil:
+		l.handleMessage(*u.Message)
+	case u.Chat != nil:
+		if u.Chat.New == "member" || u.Chat.New == "administrator" {
+			l.mailbox.put(ChatOpened{ChatID: u.Chat.Chat.ID})
+		}
+	}
+	return nil
+}

@@ -1,0 +1,152 @@
+package dispatch
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/approvald/approvald/internal/approvallog"
+)
+
+// Names of the events in the delivery journal. Events of other names (archive.sealed) are passed over.
+const (
+	EventEpochOpened      = "epoch.opened"
+	EventEpochClosed      = "epoch.closed"
+	EventDeliveryIntended = "delivery.intended"
+	EventDeliverySent     = "delivery.sent"
+	EventDeliveryFailed   = "delivery.failed"
+	EventDeliveryUnknown  = "delivery.unknown"
+	EventDeliverySettled  = "delivery.settled"
+	EventApprovalNoted    = "approval.noted"
+	EventTapRefused       = "tap.refused"
+)
+
+// journalActor writes everything in the journal but the approvals noted at a terminal.
+const journalActor = "system:dispatch"
+
+// Kind is what a delivery is: the card with the buttons, or a document that goes before it.
+type Kind string
+
+// The kinds of a delivery.
+const (
+	KindCard     Kind = "card"
+	KindDocument Kind = "document"
+)
+
+// EpochInfo is the payload of epoch.opened beside the number: who opened the epoch, and what it registered with
+// Telegram, so that the next start can tell its own leftover webhook from somebody else's.
+type EpochInfo struct {
+	Program    string `json:"program,omitempty"`
+	PID        int    `json:"pid,omitempty"`
+	Transport  string `json:"transport,omitempty"`
+	WebhookURL string `json:"webhook_url,omitempty"`
+}
+
+// The payloads of the journal's records. The action key stands in the record's own member; cycle is the sequence
+// number of the approval.requested record in the approval log.
+type (
+	epochPayload struct {
+		Epoch int64 `json:"epoch"`
+		EpochInfo
+	}
+
+	// intendedPayload: written and synced before the call that sends. A document carries no buttons and so no nonce.
+	intendedPayload struct {
+		Delivery    string `json:"delivery"`
+		Kind        Kind   `json:"kind"`
+		Cycle       int64  `json:"cycle"`
+		Epoch       int64  `json:"epoch"`
+		NonceSHA256 string `json:"nonce_sha256,omitempty"`
+		PayloadHash string `json:"payload_hash"`
+		ChatID      int64  `json:"chat_id"`
+		ThreadID    int64  `json:"thread_id,omitempty"`
+	}
+
+	// sentPayload: the message exists. Adopted when that was learned from a tap and not from the answer to the send.
+	sentPayload struct {
+		Delivery  string `json:"delivery"`
+		ChatID    int64  `json:"chat_id"`
+		MessageID int64  `json:"message_id"`
+		ThreadID  int64  `json:"thread_id,omitempty"`
+		Adopted   bool   `json:"adopted,omitempty"`
+	}
+
+	// failedPayload: the message surely does not exist. The delivery may still be tried again and become sent.
+	failedPayload struct {
+		Delivery  string `json:"delivery"`
+		Class     string `json:"class"`
+		Reason    string `json:"reason"`
+		MigrateTo int64  `json:"migrate_to,omitempty"`
+	}
+
+	// unknownPayload: nobody knows whether the message exists. Its nonce stays good, another delivery takes over.
+	unknownPayload struct {
+		Delivery string `json:"delivery"`
+		Reason   string `json:"reason"`
+	}
+
+	// settledPayload: the message shows State and has no buttons any more, or is gone, or could only be stripped of its
+	// buttons (How).
+	settledPayload struct {
+		Delivery string            `json:"delivery"`
+		State    approvallog.State `json:"state"`
+		How      How               `json:"how"`
+		Reason   string            `json:"reason,omitempty"`
+	}
+
+	// notedPayload: one of several approvals that a request needs.
+	notedPayload struct {
+		Cycle       int64  `json:"cycle"`
+		Approver    string `json:"approver"`
+		PayloadHash string `json:"payload_hash"`
+		Channel     string `json:"channel"`
+		SenderID    int64  `json:"sender_id"`
+		Delivery    string `json:"delivery,omitempty"`
+		NonceSHA256 string `json:"nonce_sha256,omitempty"`
+		ChatID      int64  `json:"chat_id,omitempty"`
+		MessageID   int64  `json:"message_id,omitempty"`
+		Epoch       int64  `json:"epoch,omitempty"`
+	}
+
+	// refusedPayload: a tap that decided nothing. Of a flood only the first of each hour are written.
+	refusedPayload struct {
+		Reason   string `json:"reason"`
+		SenderID int64  `json:"sender_id"`
+		ChatID   int64  `json:"chat_id,omitempty"`
+		Delivery string `json:"delivery,omitempty"`
+	}
+)
+
+// How is in which way a message was settled.
+type How string
+
+// The ways in which a message is settled.
+const (
+	HowEdited  How = "edited"  // text and buttons
+	HowButtons How = "buttons" // the text was refused, the buttons are off
+	HowGone    How = "gone"    // deleted, or the chat is closed to the bot
+)
+
+func journalDraft(event, key string, payload any) approvallog.Draft {
+	return approvallog.Draft{Event: event, Actor: journalActor, ActionKey: key, Payload: payload}
+}
+
+// decode reads the payload of a journal record into a T.
+func decode[T any](rec approvallog.Record) (T, error) {
+	var v T
+	if err := json.Unmarshal(rec.Payload, &v); err != nil {
+		return v, fmt.Errorf("delivery journal: record %d (%s): payload: %w", rec.Seq, rec.Event, err)
+	}
+	return v, nil
+}
+
+// Note is an approval that counts towards a quorum, as the journal holds it.
+type Note struct {
+	Approver    string
+	At          time.Time
+	PayloadHash string
+	Channel     string
+	SenderID    int64
+	Delivery    string
+	NonceSHA256 string
+}

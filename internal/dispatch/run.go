@@ -1,0 +1,328 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/approvald/approvald/internal/approvallog"
+	"github.com/approvald/approvald/internal/transport"
+)
+
+// start runs effects beside the loop. Each tells the core by the mailbox what came of it.
+func (l *Loop) start(effects []Effect) {
+	for _, e := range effects {
+		switch e := e.(type) {
+		case Complain:
+			l.o.Logger.Warn(e.Text, zap.String("key", e.Key))
+		case Cancel:
+			l.cancelCall(e.Call)
+		case Call:
+			l.startCall(e)
+		case Answer:
+			l.answer(func(ctx context.Context) error {
+				return l.o.Sender.AnswerCallbackQuery(ctx, transport.AnswerCallbackQuery{ID: e.CallbackID, Text: e.Text, Alert: e.Alert})
+			})
+		case Menu:
+			l.answer(func(ctx context.Context) error { return l.menu(ctx, e) })
+		default:
+			l.running.Go(func() {
+				events, _, err := l.runLocal(l.calls, e)
+				for _, ev := range events {
+					l.mailbox.put(ev)
+				}
+				if err != nil {
+					l.fail(err)
+				}
+			})
+		}
+	}
+}
+
+// runLocal runs an effect that needs no network; local is false for the others. Its error ends the loop.
+func (l *Loop) runLocal(ctx context.Context, e Effect) (events []Event, local bool, err error) {
+	switch e := e.(type) {
+	case AppendJournal:
+		records, err := l.append(ctx, e.Drafts)
+		if err != nil {
+			return nil, true, err
+		}
+		return []Event{appended{records}}, true, nil
+	case Expire:
+		ev, err := l.expire(ctx, e.Request)
+		return []Event{ev}, true, err
+	case Prepare:
+		return []Event{l.prepare(e.Request)}, true, nil
+	case Complain:
+		l.o.Logger.Warn(e.Text, zap.String("key", e.Key))
+		return nil, true, nil
+	default:
+		return nil, false, nil
+	}
+}
+
+// append writes to the journal. Another process in the way is waited for; a journal that cannot be written ends the
+// loop, since nothing may be sent that is not recorded.
+func (l *Loop) append(ctx context.Context, drafts []approvallog.Draft) ([]approvallog.Record, error) {
+	for {
+		records, err := l.o.Journal.Update(ctx, func(tx Tx) error {
+			if err := l.mine(); err != nil {
+				return err
+			}
+			for _, d := range drafts {
+				if _, err := tx.Append(d); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err == nil || !errors.Is(err, approvallog.ErrLocked) {
+			if err != nil {
+				err = fmt.Errorf("write the delivery journal: %w", err)
+			}
+			return records, err
+		}
+		l.o.Logger.Warn("the delivery journal is locked; trying again", zap.Error(err))
+		if !pauseFor(ctx, appendRetry) {
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// mine is asked under the journal's lock: does this process still hold the gate?
+func (l *Loop) mine() error {
+	if err := l.o.Check(); err != nil {
+		return err
+	}
+	return fenced(l.o.Epoch, l.o.Deliveries.Epoch())
+}
+
+func pauseFor(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// expire appends approval.expired unless somebody was faster.
+func (l *Loop) expire(ctx context.Context, req approvallog.Request) (Event, error) {
+	id := CycleID{Key: req.Key, Seq: req.Seq}
+	_, err := l.o.Log.Update(ctx, func(tx Tx) error {
+		now, ok := l.o.Requests.Get(req.Key)
+		if !ok || now.Seq != req.Seq || now.State != approvallog.StatePending || !now.PastDeadline(tx.Now()) {
+			return nil
+		}
+		_, err := tx.Append(*expiredDraft(now))
+		return err
+	})
+	if err != nil {
+		if fatal(err) {
+			return Expired{Cycle: id, Err: err.Error()}, fmt.Errorf("record an expiry: %w", err)
+		}
+		return Expired{Cycle: id, Err: err.Error()}, nil
+	}
+	ev := Expired{Cycle: id, Request: req}
+	err = l.o.Log.View(func() {
+		if now, ok := l.o.Requests.Get(req.Key); ok {
+			ev.Request = now
+		}
+	})
+	return ev, err
+}
+
+// fatal reports whether no later append can succeed either.
+func fatal(err error) bool {
+	return errors.Is(err, approvallog.ErrPoisoned) || errors.Is(err, approvallog.ErrFenced) || errors.Is(err, approvallog.ErrCorrupt)
+}
+
+func (l *Loop) prepare(req approvallog.Request) Event {
+	ev := Prepared{Cycle: CycleID{Key: req.Key, Seq: req.Seq}}
+	card, err := l.card(req)
+	if err != nil {
+		ev.Err = err.Error()
+		return ev
+	}
+	ev.Documents = len(card.Documents())
+	return ev
+}
+
+// card reads what a card shows. It is read anew for each message, so that the loop's memory does not grow with what
+// waits.
+func (l *Loop) card(req approvallog.Request) (Card, error) {
+	card := Card{Request: req, Rule: l.o.Rules.Rule(req.Class)}
+	canonical, file, err := l.o.Payloads.Payload(req.PayloadHash)
+	if err != nil {
+		return card, fmt.Errorf("read the payload: %w", err)
+	}
+	card.Body, err = ReadBody(canonical, file, req.PayloadHash)
+	return card, err
+}
+
+// startCall makes one call to Telegram when the pacer lets it.
+func (l *Loop) startCall(e Call) {
+	ctx, cancel := context.WithCancel(l.calls)
+	l.mu.Lock()
+	if l.stopping {
+		cancel()
+	}
+	l.cancelled[e.ID] = cancel
+	l.mu.Unlock()
+	l.running.Go(func() {
+		defer cancel()
+		kind := transport.KindCard
+		switch e.What.(type) {
+		case EditSettled, StripButtons, EditProgress:
+			kind = transport.KindSettle
+		}
+		err := l.o.Pacer.Wait(ctx, e.ChatID, kind)
+		l.mu.Lock()
+		delete(l.cancelled, e.ID)
+		l.mu.Unlock()
+		if err != nil {
+			l.mailbox.put(CallDone{Call: e.ID, Result: Result{Kind: ResultCancelled, Reason: "no longer wanted"}})
+			return
+		}
+		if err := l.o.Check(); err != nil {
+			l.fail(fmt.Errorf("nothing more is sent: %w", err))
+			l.mailbox.put(CallDone{Call: e.ID, Result: Result{Kind: ResultCancelled, Reason: err.Error()}})
+			return
+		}
+		// From here on the call may have an effect, so only the end of the drain cuts it off.
+		sent, err := l.perform(l.calls, e)
+		r := resultOf(sent, err)
+		if r.Kind == ResultLimited {
+			l.o.Pacer.Limited(e.ChatID, r.RetryAfter)
+		}
+		l.mailbox.put(CallDone{Call: e.ID, Result: r})
+	})
+}
+
+func (l *Loop) cancelCall(id int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if cancel := l.cancelled[id]; cancel != nil {
+		cancel()
+	}
+}
+
+const parseMode = "HTML"
+
+// perform renders and calls.
+func (l *Loop) perform(ctx context.Context, e Call) (transport.Message, error) {
+	switch a := e.What.(type) {
+	case SendCard:
+		card, err := l.card(a.Request)
+		if err != nil {
+			return transport.Message{}, err
+		}
+		card.Approved = a.Approved
+		m := card.Pending(l.o.Now(), a.Nonce)
+		return l.o.Sender.SendMessage(ctx, transport.SendMessage{
+			ChatID: e.ChatID, ThreadID: a.ThreadID, Text: m.HTML, ParseMode: parseMode, Keyboard: m.Keyboard,
+		})
+	case SendDocument:
+		card, err := l.card(a.Request)
+		if err != nil {
+			return transport.Message{}, err
+		}
+		docs := card.Documents()
+		if a.Index >= len(docs) {
+			return transport.Message{}, fmt.Errorf("document %d of %d: the payload has changed", a.Index+1, len(docs))
+		}
+		m := card.Caption(docs[a.Index])
+		return l.o.Sender.SendDocument(ctx, transport.SendDocument{
+			ChatID: e.ChatID, ThreadID: a.ThreadID, FileName: docs[a.Index].Name, Data: docs[a.Index].Data, Caption: m.HTML, ParseMode: parseMode,
+		})
+	case EditProgress:
+		card, err := l.card(a.Request)
+		if err != nil {
+			return transport.Message{}, err
+		}
+		card.Approved = a.Approved
+		m := card.Pending(l.o.Now(), a.Nonce)
+		return transport.Message{}, l.o.Sender.EditMessageText(ctx, transport.EditMessageText{
+			ChatID: e.ChatID, MessageID: a.MessageID, Text: m.HTML, ParseMode: parseMode, Keyboard: m.Keyboard,
+		})
+	case EditSettled:
+		card, err := l.card(a.Request)
+		if err != nil {
+			// The end has to be shown even when the payload is no longer there.
+			card.Body = Body{Note: "its payload can no longer be read"}
+		}
+		return transport.Message{}, l.o.Sender.EditMessageText(ctx, transport.EditMessageText{
+			ChatID: e.ChatID, MessageID: a.MessageID, Text: card.Settled().HTML, ParseMode: parseMode,
+		})
+	case StripButtons:
+		return transport.Message{}, l.o.Sender.EditMessageReplyMarkup(ctx, transport.EditMessageReplyMarkup{ChatID: e.ChatID, MessageID: a.MessageID})
+	default:
+		return transport.Message{}, fmt.Errorf("no such action: %T", a)
+	}
+}
+
+// resultOf translates what the transport says.
+func resultOf(sent transport.Message, err error) Result {
+	if err == nil {
+		return Result{Kind: ResultDone, MessageID: sent.ID, ThreadID: sent.ThreadID}
+	}
+	r := Result{Kind: ResultRefused, Reason: err.Error(), Class: "local"}
+	e, ok := errors.AsType[*transport.Error](err)
+	if !ok {
+		return r // nothing was called: the message could not be made
+	}
+	r.Class, r.RetryAfter, r.MigrateTo = string(e.Class), e.RetryAfter, e.MigrateTo
+	switch e.Class {
+	case transport.ClassNotModified:
+		r.Kind = ResultDone
+	case transport.ClassGone:
+		r.Kind = ResultGone
+	case transport.ClassLimited:
+		r.Kind = ResultLimited
+	case transport.ClassMigrated:
+		r.Kind = ResultMigrated
+	case transport.ClassThreadNotFound:
+		r.Kind = ResultThread
+	case transport.ClassToken, transport.ClassForbidden, transport.ClassChatNotFound:
+		r.Kind = ResultClosed
+	case transport.ClassUnknownOutcome:
+		r.Kind = ResultUnknown
+	case transport.ClassTransient, transport.ClassConflict:
+		r.Kind = ResultTransient
+	}
+	return r
+}
+
+// answer runs something that a person who tapped waits for: apart from all sends, soon, and with no second try.
+func (l *Loop) answer(do func(context.Context) error) {
+	l.running.Go(func() {
+		select {
+		case l.answers <- struct{}{}:
+		case <-l.calls.Done():
+			return
+		}
+		defer func() { <-l.answers }()
+		if l.o.Check() != nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(l.calls, answerTimeout)
+		defer cancel()
+		if err := do(ctx); err != nil {
+			l.o.Logger.Info("a tap could not be answered; what was decided stands", zap.Error(err))
+		}
+	})
+}
+
+func (l *Loop) menu(ctx context.Context, e Menu) error {
+	card := Card{Request: e.Request, Rule: l.o.Rules.Rule(e.Request.Class)}
+	keys := card.Keyboard(e.Nonce)
+	if e.Reasons {
+		keys = ReasonKeyboard(card.Rule.RejectReasons, e.Nonce)
+	}
+	return l.o.Sender.EditMessageReplyMarkup(ctx, transport.EditMessageReplyMarkup{ChatID: e.ChatID, MessageID: e.MessageID, Keyboard: keys})
+}

@@ -1,0 +1,185 @@
+package dispatch
+
+import (
+	"slices"
+
+	"github.com/approvald/approvald/internal/approvallog"
+)
+
+// settle makes sure that every card of an ended asking is owed its outcome.
+func (c *Core) settle(o *op) {
+	want := settledState(o.req)
+	if want == "" {
+		return
+	}
+	for d := range c.deliveries.Of(o.id) {
+		if d.Kind == KindCard && d.MessageID != 0 && d.Settled != want {
+			c.owe(d)
+		}
+	}
+}
+
+// showProgress makes sure that the cards of a pending asking show who has approved so far, as far as their buttons are
+// known: an edit has to repeat the buttons, and a nonce is not kept anywhere but in this process and on the phone.
+func (c *Core) showProgress(o *op) {
+	n := len(c.approved(o))
+	if n == 0 {
+		return
+	}
+	for d := range c.deliveries.Of(o.id) {
+		if _, known := c.nonces[d.ID]; known && d.Kind == KindCard && d.MessageID != 0 && c.progressShown[d.ID] != n {
+			c.owe(d)
+		}
+	}
+}
+
+func (c *Core) owe(d Delivery) {
+	l := c.lane(d.ChatID)
+	if !slices.ContainsFunc(l.edits, func(e *edit) bool { return e.delivery == d.ID }) {
+		l.edits = append(l.edits, &edit{delivery: d.ID})
+	}
+}
+
+// startEdit starts the first edit whose time has come, and drops those that are owed no more.
+func (c *Core) startEdit(l *lane) bool {
+	for i := 0; i < len(l.edits); i++ {
+		e := l.edits[i]
+		if e.next.After(c.now) {
+			continue
+		}
+		what, o := c.due(e)
+		if what == nil {
+			l.edits = slices.Delete(l.edits, i, i+1)
+			i--
+			continue
+		}
+		l.busy = &task{op: o, delivery: e.delivery, kind: KindCard, edit: e, state: settledState(o.req)}
+		c.call(l, what)
+		return true
+	}
+	return false
+}
+
+// due is what a card is owed now, nil for nothing.
+func (c *Core) due(e *edit) (Action, *op) {
+	d, ok := c.deliveries.ByID(e.delivery)
+	o := c.ops[d.Cycle]
+	if !ok || o == nil || d.MessageID == 0 {
+		return nil, nil
+	}
+	if want := settledState(o.req); want != "" {
+		switch {
+		case d.Settled == want:
+			return nil, nil
+		case e.strip != "":
+			return StripButtons{MessageID: d.MessageID}, o
+		default:
+			return EditSettled{Request: o.req, MessageID: d.MessageID}, o
+		}
+	}
+	by := c.approved(o)
+	nonce, known := c.nonces[d.ID]
+	if !known || len(by) == 0 || c.progressShown[d.ID] == len(by) || o.req.PastDeadline(c.now) {
+		return nil, nil
+	}
+	// Whatever comes of it is counted as shown unless Telegram says when to try again: the card keeps its buttons, and
+	// the next tap is told the state in any case.
+	c.progressShown[d.ID] = len(by)
+	return EditProgress{Request: o.req, MessageID: d.MessageID, Nonce: nonce, Approved: by}, o
+}
+
+// edited deals with the outcome of an edit. The edit stays owed until due finds nothing left to do.
+func (c *Core) edited(l *lane, r Result) {
+	t := l.busy
+	e := t.edit
+	switch r.Kind {
+	case ResultDone:
+		e.failures = 0
+		if e.strip != "" {
+			c.settled(l, HowButtons, e.strip)
+		} else {
+			c.settled(l, HowEdited, "")
+		}
+	case ResultGone, ResultClosed, ResultMigrated, ResultThread:
+		c.settled(l, HowGone, r.Reason)
+	case ResultRefused:
+		if e.strip == "" && t.state != "" {
+			e.strip = r.Reason
+			l.busy = nil
+			return
+		}
+		c.settled(l, HowGone, r.Reason)
+	case ResultLimited:
+		c.mute(l, r)
+		c.notShown(l)
+	default:
+		e.failures++
+		e.next = c.now.Add(pauseTransient.after(e.failures))
+		c.notShown(l)
+	}
+}
+
+// settled records that a card was settled. Progress is not recorded: it can be worked out and is shown again.
+func (c *Core) settled(l *lane, how How, reason string) {
+	t := l.busy
+	if t.state == "" {
+		l.busy = nil
+		return
+	}
+	c.record(l, EventDeliverySettled, settledPayload{Delivery: t.delivery, State: t.state, How: how, Reason: reason})
+}
+
+// notShown ends an edit that was not made and is owed still.
+func (c *Core) notShown(l *lane) {
+	if l.busy.state == "" {
+		delete(c.progressShown, l.busy.delivery)
+	}
+	l.busy = nil
+}
+
+// tapRuled answers a tap and follows up on what it taught: the id of a message that nobody knew to exist, a nonce.
+func (c *Core) tapRuled(ev TapRuled) {
+	r := ev.Ruling
+	if c.answered.add(ev.CallbackID) {
+		c.emit(Answer{CallbackID: ev.CallbackID, Text: clip(r.Text, maxAnswer), Alert: r.Alert})
+	}
+	if r.Outcome.refused() {
+		c.refuse(ev)
+		return
+	}
+	d := r.Delivery
+	if _, known := c.deliveries.ByID(d.ID); !known {
+		return
+	}
+	c.nonces[d.ID] = r.Button.Nonce
+	if known, _ := c.deliveries.ByID(d.ID); known.MessageID == 0 && ev.Tap.MessageID != 0 {
+		c.journal(EventDeliverySent, d.Cycle.Key, sentPayload{
+			Delivery: d.ID, ChatID: ev.Tap.ChatID, MessageID: ev.Tap.MessageID, ThreadID: d.ThreadID, Adopted: true,
+		})
+	}
+	if r.Outcome == OutcomeReasons || r.Outcome == OutcomeBack {
+		if id := orInt(ev.Tap.MessageID, d.MessageID); id != 0 {
+			c.emit(Menu{ChatID: d.ChatID, MessageID: id, Request: r.Request, Nonce: r.Button.Nonce, Reasons: r.Outcome == OutcomeReasons})
+		}
+	}
+	if o := c.ops[d.Cycle]; o != nil {
+		c.evaluate(o)
+	}
+}
+
+func orInt(a, b int64) int64 {
+	if a != 0 {
+		return a
+	}
+	return b
+}
+
+// refuse counts a refused tap, and records the first of each hour: a flood must not grow the journal.
+func (c *Core) refuse(ev TapRuled) {
+	if !c.refusals.admit(c.now) {
+		return
+	}
+	c.emit(AppendJournal{Drafts: []approvallog.Draft{journalDraft(EventTapRefused, ev.Ruling.Request.Key, refusedPayload{
+		Reason: string(ev.Ruling.Outcome), SenderID: ev.Tap.SenderID, ChatID: ev.Tap.ChatID, Delivery: ev.Ruling.Delivery.ID,
+	})}})
+}

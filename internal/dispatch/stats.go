@@ -1,0 +1,130 @@
+package dispatch
+
+import (
+	"time"
+)
+
+// Failing is a request that is pending and that no card shows yet, and why.
+type Failing struct {
+	Key    string    `json:"key"`
+	Reason string    `json:"reason"`
+	Since  time.Time `json:"since,omitzero"`
+	Next   time.Time `json:"next,omitzero"` // when it is tried again
+}
+
+// Stats is how dispatch is doing.
+type Stats struct {
+	Pending     int // requests that wait for a person
+	Undelivered int // of these, those that no card shows yet
+	Unsettled   int // messages that do not show their request's end yet
+	RefusedTaps int // taps by people or with buttons that could decide nothing, since the start
+	// Failing are undelivered requests whose delivery went wrong, oldest first, at most maxFailing.
+	Failing []Failing
+	// MutedUntil is when Telegram's own limit on the chat ends, zero for none.
+	MutedUntil time.Time
+	// ChatProblem is why nothing can be sent to a chat, empty while nothing is wrong.
+	ChatProblem string
+	// Degraded says what is left out because it does not work, empty for nothing.
+	Degraded string
+}
+
+const maxFailing = 20
+
+// Stats describes the core's state as of now.
+func (c *Core) Stats() Stats {
+	s := Stats{RefusedTaps: c.refusals.total}
+	if c.threadLost {
+		s.Degraded = "the forum topic is gone: cards go to the chat without it"
+	}
+	for _, id := range c.laneIDs() {
+		l := c.lanes[id]
+		if !l.next.After(c.now) {
+			continue
+		}
+		if l.muted {
+			if l.next.After(s.MutedUntil) {
+				s.MutedUntil = l.next
+			}
+		} else {
+			s.ChatProblem = l.reason
+		}
+	}
+	for _, o := range c.sorted() {
+		if !o.pending() {
+			s.Unsettled += c.unsettled(o)
+			continue
+		}
+		s.Pending++
+		if c.shown(o.id) {
+			continue
+		}
+		s.Undelivered++
+		l := c.lane(c.chat.ID)
+		f := Failing{Key: o.id.Key, Reason: o.reason, Since: o.since, Next: o.next}
+		if f.Reason == "" && l.next.After(c.now) {
+			f.Reason = l.reason
+		}
+		if l.next.After(f.Next) {
+			f.Next = l.next
+		}
+		if f.Reason != "" && len(s.Failing) < maxFailing {
+			s.Failing = append(s.Failing, f)
+		}
+	}
+	return s
+}
+
+func (c *Core) unsettled(o *op) int {
+	n := 0
+	for d := range c.deliveries.Of(o.id) {
+		if d.Kind == KindCard && d.MessageID != 0 && d.Settled != settledState(o.req) {
+			n++
+		}
+	}
+	return n
+}
+
+// recent remembers the last callback ids, each of which can be answered once.
+type recent struct {
+	seen map[string]bool
+	ring []string
+	next int
+}
+
+const maxRecent = 4096
+
+func newRecent() *recent { return &recent{seen: make(map[string]bool)} }
+
+// add remembers an id and reports whether it is new.
+func (r *recent) add(id string) bool {
+	if id == "" || r.seen[id] {
+		return false
+	}
+	if len(r.ring) < maxRecent {
+		r.ring = append(r.ring, id)
+	} else {
+		delete(r.seen, r.ring[r.next])
+		r.ring[r.next] = id
+		r.next = (r.next + 1) % maxRecent
+	}
+	r.seen[id] = true
+	return true
+}
+
+// refusals counts refused taps and admits a few of each hour to the journal.
+type refusals struct {
+	total    int
+	hour     time.Time
+	admitted int
+}
+
+const refusedPerHour = 20
+
+func (r *refusals) admit(now time.Time) bool {
+	r.total++
+	if hour := now.Truncate(time.Hour); !hour.Equal(r.hour) {
+		r.hour, r.admitted = hour, 0
+	}
+	r.admitted++
+	return r.admitted <= refusedPerHour
+}
