@@ -73,6 +73,17 @@ func (st State) Calls(methods ...string) []Call {
 	return out
 }
 
+// Count returns the number of calls to a method, answered or not.
+func (st State) Count(method string) int {
+	n := 0
+	for _, c := range st.s.calls {
+		if strings.EqualFold(c.Method, method) {
+			n++
+		}
+	}
+	return n
+}
+
 // Messages is Server.Messages.
 func (st State) Messages(chatID int64) []Message { return st.s.world.visible(chatID) }
 
@@ -132,12 +143,11 @@ func (s *Server) WaitFor(ctx context.Context, cond func(State) bool) error {
 func (s *Server) WaitCall(ctx context.Context, method string, n int) (Call, error) {
 	var found Call
 	err := s.WaitFor(ctx, func(st State) bool {
-		calls := st.Calls(method)
-		if len(calls) < n || !calls[n-1].Done {
+		if st.Count(method) < n {
 			return false
 		}
-		found = calls[n-1]
-		return true
+		found = st.Calls(method)[n-1]
+		return found.Done
 	})
 	return found, err
 }

@@ -7,18 +7,21 @@ import (
 	"crypto/x509"
 	"errors"
 	"io"
+	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
 
 const (
 	maxRetryAfter = 3600 * time.Second
-	unhealthy     = 10 * time.Second // without a success
+	unhealthy     = 10 * time.Second // of failures only
 	slowPace      = 2 * time.Second  // between attempts while unhealthy
 	goneLimit     = 23 * time.Hour   // of nothing but 410
 )
@@ -36,13 +39,15 @@ type hook struct {
 	lastError   string
 	lastErrorAt time.Time
 
-	ctx         context.Context
-	cancel      context.CancelFunc
-	kicked      chan struct{}
-	inFlight    int
-	lastSuccess time.Time
-	lastTry     time.Time
-	goneSince   time.Time // first of an unbroken row of 410s
+	ctx       context.Context
+	cancel    context.CancelFunc
+	kicked    chan struct{}
+	inFlight  int
+	failing   time.Time // since the first failure after a success; zero = healthy
+	lastTry   time.Time
+	goneSince time.Time // first of an unbroken row of 410s
+	transport http.RoundTripper
+	posts     sync.WaitGroup
 }
 
 func (h *hook) same(o *hook) bool {
@@ -53,30 +58,48 @@ func (h *hook) same(o *hook) bool {
 func (h *hook) start() {
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.kicked = make(chan struct{}, 1)
-	h.lastSuccess = h.s.clock.Now()
 	for _, e := range h.s.queue.events {
 		e.inFlight, e.nextTry, e.attempts = false, time.Time{}, 0
 	}
-	if h.s.hook.transport == nil {
-		h.s.hook.transport = h.s.opts.Webhook.Transport
-		if h.s.hook.transport == nil {
-			h.s.hook.transport = newTransport(h.certificate)
-		}
+	h.transport = h.s.opts.Webhook.Transport
+	var own *http.Transport
+	if h.transport == nil {
+		own = h.newTransport()
+		h.transport = own
 	}
-	h.s.wg.Go(h.run)
+	h.s.wg.Go(func() {
+		h.run()
+		h.posts.Wait()
+		if own != nil {
+			own.CloseIdleConnections()
+		}
+	})
 }
 
-// newTransport trusts the uploaded certificate; without one it trusts any, since
-// the names of a simulated internet have no certificates.
-func newTransport(pem []byte) *http.Transport {
+// newTransport connects to the address of the hook, whatever the name in the
+// URL says, and trusts the uploaded certificate or else the system's. It never
+// leaves the machine.
+func (h *hook) newTransport() *http.Transport {
 	conf := &tls.Config{MinVersion: tls.VersionTLS12}
-	if pem != nil {
+	if h.certificate != nil {
 		conf.RootCAs = x509.NewCertPool()
-		conf.RootCAs.AppendCertsFromPEM(pem)
-	} else {
-		conf.InsecureSkipVerify = true
+		conf.RootCAs.AppendCertsFromPEM(h.certificate)
 	}
-	return &http.Transport{TLSClientConfig: conf, DisableCompression: true}
+	ip := h.ip
+	return &http.Transport{
+		TLSClientConfig: conf, DisableCompression: true,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			_, port, err := net.SplitHostPort(address)
+			if err != nil {
+				return nil, err
+			}
+			if a, err := netip.ParseAddr(ip); err != nil || !a.IsLoopback() {
+				return nil, syscall.ETIMEDOUT
+			}
+			var d net.Dialer
+			return d.DialContext(ctx, network, net.JoinHostPort(ip, port))
+		},
+	}
 }
 
 // RouteTo returns a transport that sends every request to base, "http://host:port",
@@ -138,7 +161,7 @@ func (h *hook) dispatch() time.Duration {
 	now := h.s.clock.Now()
 	h.s.queue.remove(func(e *event) bool { return e.expires.Before(now) && !e.inFlight })
 	conns := h.maxConns
-	if now.Sub(h.lastSuccess) > unhealthy && now.Sub(h.lastTry) < time.Minute && h.lastErrorAt.After(h.lastSuccess) {
+	if !h.failing.IsZero() && now.Sub(h.failing) > unhealthy {
 		conns = 1
 		if wait := h.lastTry.Add(slowPace).Sub(now); wait > 0 && len(h.s.queue.events) > 0 {
 			return wait
@@ -169,7 +192,7 @@ func (h *hook) dispatch() time.Duration {
 		e.inFlight = true
 		h.inFlight++
 		h.lastTry = now
-		h.s.wg.Go(func() { h.deliver(e) })
+		h.posts.Go(func() { h.deliver(e) })
 	}
 	return wait
 }
@@ -208,11 +231,14 @@ func (h *hook) settle(e *event, out outcome, ok bool) {
 		h.goneSince = time.Time{}
 	}
 	if ok {
-		h.lastSuccess = now
+		h.failing = time.Time{}
 		h.s.queue.remove(func(o *event) bool { return o == e })
 		return
 	}
 	h.lastError, h.lastErrorAt = out.problem, now
+	if h.failing.IsZero() {
+		h.failing = now
+	}
 	if out.status == http.StatusGone {
 		if h.goneSince.IsZero() {
 			h.goneSince = now
@@ -252,7 +278,7 @@ func (h *hook) post(body []byte) outcome {
 	late := make(chan struct{})
 	finished := make(chan struct{})
 	defer close(finished)
-	h.s.wg.Go(func() {
+	h.posts.Go(func() {
 		select {
 		case <-timer:
 			close(late)
@@ -282,7 +308,7 @@ func (h *hook) post(body []byte) outcome {
 		password, _ := user.Password()
 		r.SetBasicAuth(user.Username(), password)
 	}
-	resp, err := h.s.hook.transport.RoundTrip(r)
+	resp, err := h.transport.RoundTrip(r)
 	if err == nil {
 		defer func() { _ = resp.Body.Close() }()
 		var answer []byte

@@ -131,10 +131,10 @@ type WebhookOptions struct {
 	// nothing up: "localhost" is 127.0.0.1, an address is itself, names below
 	// ".invalid" fail, any other name is a public address.
 	Resolve func(host string) (netip.Addr, error)
-	// Transport carries the deliveries. The default is an http.Transport of
-	// its own that does not verify certificates of hosts it never resolved;
-	// RouteTo sends everything to a listener on loopback, as a reverse proxy
-	// in front of it would.
+	// Transport carries the deliveries. The default connects to the address
+	// that was resolved, if that is on loopback, and to nothing else; it
+	// verifies certificates as Telegram does. RouteTo sends everything to a
+	// listener on loopback, as a reverse proxy in front of it would.
 	Transport http.RoundTripper
 	// VerifyDelay is how long setWebhook takes to verify an address. Default 0.
 	VerifyDelay time.Duration

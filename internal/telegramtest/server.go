@@ -181,9 +181,6 @@ func (s *Server) Close() {
 		_ = web.Close()
 	}
 	s.wg.Wait()
-	if t, ok := s.hook.transport.(*http.Transport); ok {
-		t.CloseIdleConnections()
-	}
 }
 
 // URL returns the base address, "http://127.0.0.1:port", without a slash at its
@@ -267,11 +264,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	q, status := s.parse(r, name)
+	call := s.arrived(q, r.RemoteAddr)
 	if status != 0 {
+		s.finished(call, status, nil)
 		s.frontError(w, status)
 		return
 	}
-	call := s.arrived(q, r.RemoteAddr)
 	out := &responder{s: s, w: w, r: r, call: call}
 	defer out.finish()
 	if !out.inject(false, nil) {

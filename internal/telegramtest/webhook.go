@@ -33,7 +33,6 @@ type WebhookInfo struct {
 
 // hookState is the webhook of the bot.
 type hookState struct {
-	transport http.RoundTripper
 	cur       *hook
 	verifying chan *reply // ends the setWebhook that is at work
 	nextSet   time.Time   // setWebhook is refused before
@@ -269,7 +268,7 @@ func resolveNothing(host string) (netip.Addr, error) {
 	case host == "localhost":
 		return netip.AddrFrom4([4]byte{127, 0, 0, 1}), nil
 	case strings.HasSuffix(host, ".invalid"):
-		return netip.Addr{}, errors.New("Name or service not known")
+		return netip.Addr{}, errors.New("name or service not known")
 	}
 	return netip.AddrFrom4([4]byte{93, 184, 215, 14}), nil
 }

@@ -123,6 +123,9 @@ func (w *world) newChat(id int64, kind ChatType) *chat {
 		id: id, kind: kind, bot: Ordinary, members: map[int64]*Member{}, topics: map[int64]*topic{}, messages: map[int64]*message{},
 		instance: w.s.rng.Int64() - 1<<62,
 	}
+	if kind == Supergroup || kind == Channel {
+		c.nextID = 1 // the message that tells of the creation
+	}
 	w.chats[id] = c
 	return c
 }
