@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/approvald/approvald/internal/procid"
 )
 
 // eventLog collects what a lease reports, and lets a test wait for a kind.
@@ -181,4 +183,30 @@ func (p *process) reap() int {
 	p.cmd.Wait()
 	p.in.Close()
 	return p.cmd.ProcessState.ExitCode()
+}
+
+// waitUntil waits for a state that nothing announces.
+func waitUntil(t *testing.T, state func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for !state() {
+		if time.Now().After(deadline) {
+			t.Fatal("the awaited state does not come")
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// kernelLocked reports whether anybody holds the gate's kernel lock.
+func kernelLocked(t *testing.T, g gate) bool {
+	t.Helper()
+	var st unix.Stat_t
+	if unix.Lstat(g.flock(), &st) != nil {
+		return false
+	}
+	_, listed, err := listedLock(procid.Prober{}, &st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return listed
 }

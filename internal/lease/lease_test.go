@@ -34,6 +34,18 @@ func newGate(t *testing.T) gate {
 	return gate{home: filepath.Join(home, ".approval"), events: &eventLog{}}
 }
 
+// newFastGate is a gate in memory where the machine has such a place: for tests
+// of many rounds, which would wait for the disk most of the time.
+func newFastGate(t *testing.T) gate {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "lease-test-")
+	if err != nil {
+		return newGate(t)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return gate{home: filepath.Join(dir, ".approval"), events: &eventLog{}}
+}
+
 func (g gate) options() Options {
 	return Options{Home: g.home, Mode: ModePoll, Program: "approvald", Version: "test", Report: g.events.add}
 }
@@ -311,7 +323,7 @@ func TestReleaseLeavesAnothersRecord(t *testing.T) {
 }
 
 func TestThousandCyclesLeaveNothing(t *testing.T) {
-	g := newGate(t)
+	g := newFastGate(t)
 	cycle := func() {
 		l, err := Acquire(t.Context(), g.options())
 		if err != nil {
@@ -326,9 +338,7 @@ func TestThousandCyclesLeaveNothing(t *testing.T) {
 	for range 1000 {
 		cycle()
 	}
-	if after := openDescriptors(t); after != before {
-		t.Errorf("descriptors: %d, then %d", before, after)
-	}
+	waitUntil(t, func() bool { return openDescriptors(t) <= before })
 	if got := g.files(t); got != "telegram-transport.flock" {
 		t.Errorf("files: %s", got)
 	}
@@ -341,7 +351,7 @@ func TestThousandCyclesLeaveNothing(t *testing.T) {
 
 // TestReleaseIsNotStarved: the watch never keeps a release waiting.
 func TestReleaseIsNotStarved(t *testing.T) {
-	g := newGate(t)
+	g := newFastGate(t)
 	for range 200 {
 		l := mustAcquire(t, g.options())
 		stop := make(chan struct{})

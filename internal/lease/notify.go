@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"os"
 	"strings"
-	"sync"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -19,7 +19,6 @@ type notifier struct {
 	C    chan struct{}
 	fd   int
 	file *os.File
-	done sync.WaitGroup
 	// prefix, when set, is how a name in a watched directory must start.
 	prefix string
 }
@@ -30,7 +29,7 @@ func newNotifier(sys *system) (*notifier, error) {
 		return nil, err
 	}
 	n := &notifier{C: make(chan struct{}, 1), fd: fd, file: os.NewFile(uintptr(fd), "inotify")}
-	n.done.Go(n.read)
+	go n.read()
 	return n, nil
 }
 
@@ -43,6 +42,7 @@ func (n *notifier) add(path string, mask uint32) {
 }
 
 func (n *notifier) read() {
+	defer n.file.Close()
 	buf := make([]byte, 16<<10)
 	for {
 		count, err := n.file.Read(buf)
@@ -77,10 +77,11 @@ func (n *notifier) concerns(events []byte) bool {
 	return false
 }
 
-// close ends the watch and returns when its goroutine has.
+// close ends the watch. The descriptor is closed soon after, by the goroutine
+// that reads it: the kernel takes milliseconds over that, and a release or a
+// take-over should not.
 func (n *notifier) close() {
 	if n.file != nil {
-		n.file.Close()
-		n.done.Wait()
+		n.file.SetReadDeadline(time.Unix(1, 0))
 	}
 }

@@ -55,6 +55,7 @@ func (t *taker) enterSection(k *kernelLock) (*section, error) {
 			return &section{path: t.sectionPath, data: entry}, nil
 		}
 		if !errors.Is(err, fs.ErrExist) {
+			removeExact(t.sectionPath, entry) // it may be in place and not yet durable
 			return nil, unavailable(t.sectionPath, "the take-over section cannot be made", hintFor(err), err)
 		}
 		if !t.evictDead(k) {

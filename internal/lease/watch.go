@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -123,8 +124,39 @@ func (l *Lease) lossOf(err error) error {
 }
 
 // retake puts back what is missing while nobody else has taken its place, and
-// says what was missing. l.mu is held.
+// says what was missing. It comes round again when somebody is still at work
+// on the files. l.mu is held.
 func (l *Lease) retake() (what string, err error) {
+	for round := range rounds {
+		if round > 0 {
+			time.Sleep(rereadPause)
+		}
+		var missing string
+		missing, err = l.putBack()
+		what = join(what, missing)
+		if err == nil && l.intact() {
+			return what, nil
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errMoved) && !errors.Is(err, errSectionBusy) {
+			return "", err
+		}
+	}
+	if err == nil {
+		err = errors.New("its files keep changing")
+	}
+	return "", err
+}
+
+// join tells two things that happened as one.
+func join(a, b string) string {
+	if a == "" || b == "" || a == b {
+		return cmp.Or(a, b)
+	}
+	return a + " and " + b
+}
+
+// putBack is one round of retake.
+func (l *Lease) putBack() (what string, err error) {
 	if err := l.samePlace(); err != nil {
 		return "", err
 	}
@@ -135,38 +167,30 @@ func (l *Lease) retake() (what string, err error) {
 		}
 		what = "the lock file was removed or replaced"
 	}
-	for range rounds {
-		o, err := l.t.read(context.Background())
+	o, err := l.t.read(context.Background())
+	switch {
+	case err != nil:
+		return what, err
+	case !o.present:
+		err = l.t.fs.CreateExclusive("lease.record", l.t.recordPath, l.rec.encode(), 0o600)
+		if errors.Is(err, fs.ErrExist) {
+			return what, errMoved
+		}
 		if err != nil {
-			return "", err
+			return what, unavailable(l.t.recordPath, "the record is gone and cannot be made again", hintFor(err), err)
 		}
-		switch {
-		case !o.present:
-			err = l.t.fs.CreateExclusive("lease.record", l.t.recordPath, l.rec.encode(), 0o600)
-			if err != nil && !errors.Is(err, fs.ErrExist) {
-				return "", unavailable(l.t.recordPath, "the record is gone and cannot be made again", hintFor(err), err)
-			}
-			if err == nil {
-				what = "the record was removed"
-			}
-		case o.torn:
-			err = l.t.takeOver(context.Background(), l.kernel, o, l.rec.encode())
-			if err != nil && !errors.Is(err, errMoved) && !errors.Is(err, errSectionBusy) {
-				return "", err
-			}
-			if err == nil {
-				what = "the record was damaged"
-			} else {
-				time.Sleep(reclaimWait)
-			}
-		case o.rec.sameHolder(l.rec):
-			l.seen = o.id
-			return what, nil
-		default:
-			return "", fmt.Errorf("it is held by another process now: %s", o.rec.public().describe())
+		return join(what, "the record was removed"), nil
+	case o.torn:
+		if err := l.t.takeOver(context.Background(), l.kernel, o, l.rec.encode()); err != nil {
+			return what, err
 		}
+		return join(what, "the record was damaged"), nil
+	case o.ours(l.rec):
+		l.seen = o.id
+		return what, nil
+	default:
+		return what, fmt.Errorf("it is held by another process now: %s", o.rec.public().describe())
 	}
-	return "", errors.New("the record keeps changing")
 }
 
 // samePlace refuses when the gate's directory is not the one that it was: the
@@ -175,14 +199,14 @@ func (l *Lease) retake() (what string, err error) {
 func (l *Lease) samePlace() error {
 	home, err := l.t.sys.identify(l.t.home)
 	if err != nil || !home.sameFile(l.homeID) {
-		return unavailable(l.t.home, "the gate's directory was moved, removed or replaced", "put it back and start again", err)
+		return unavailable(l.t.home, "the gate's directory was moved, removed or replaced", "put it back and start again", nil)
 	}
 	dir, err := l.t.sys.identify(l.t.daemonDir)
 	if err == nil && dir.sameFile(l.dirID) {
 		return nil
 	}
 	if !l.kernel.unlinked() {
-		return unavailable(l.t.daemonDir, "the directory was moved or replaced", "put it back and start again", err)
+		return unavailable(l.t.daemonDir, "the directory was moved or replaced", "put it back and start again", nil)
 	}
 	if err := l.t.fs.MkdirAll("lease.dir", l.t.daemonDir, 0o700); err != nil {
 		return unavailable(l.t.daemonDir, "the directory is gone and cannot be made again", hintFor(err), err)
