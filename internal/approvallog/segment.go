@@ -195,9 +195,12 @@ func (s *segmenter) oversize(ctx context.Context, data []byte, left int64) (*seg
 }
 
 func (s *segmenter) buffer(size int64) []byte {
+	if s.free == nil {
+		return make([]byte, size, size+1) // judgeRest adds a LF
+	}
 	select {
 	case b := <-s.free:
-		if int64(cap(b)) >= size {
+		if int64(cap(b)) > size {
 			return b[:size]
 		}
 	default:

@@ -191,19 +191,31 @@ func (w *walk) join(seg *segment) error {
 	return w.corrupt(seg.bad.fault, seg.bad.offset, seg.bad.seq)
 }
 
+// recordStart is how the canonical text of every record begins: with action_key or actor.
+var recordStart = []byte(`{"act`)
+
 // tornLine reports whether the last line of the file, although it has its LF, is what an interrupted
 // append leaves behind: the beginning of a record, alone or with the next whole record glued to it
 // by a writer that did not look. NULs are never that, and neither is a whole record that is damaged.
 func (w *walk) tornLine(bad *badLine) bool {
-	if bad.reason != ReasonMalformed || bytes.IndexByte(bad.line, 0) >= 0 || !bytes.HasPrefix(bad.line, []byte(`{"act`)) {
+	if bad.reason != ReasonMalformed || bytes.IndexByte(bad.line, 0) >= 0 || !bytes.HasPrefix(bad.line, recordStart) {
 		return false
 	}
 	if bad.unfinished {
 		return true
 	}
-	at := bytes.LastIndex(bad.line, []byte(`{"act`))
-	var c lineChecker
-	return at > 0 && c.check(bad.line[at:]) == nil && follows(w.at.head.Seq, w.at.head.Hash, c.line.seq, c.line.previous()) == nil
+	// A payload may begin like a record, and so may the torn one: each beginning is tried.
+	for rest := bad.line[1:]; ; rest = rest[1:] {
+		at := bytes.Index(rest, recordStart)
+		if at < 0 {
+			return false
+		}
+		rest = rest[at:]
+		if w.checker.check(rest) == nil {
+			l := &w.checker.line
+			return follows(w.at.head.Seq, w.at.head.Hash, l.seq, l.previous()) == nil
+		}
+	}
 }
 
 // judgeRest judges the bytes behind the last LF: a whole record that only lacks it counts, anything
