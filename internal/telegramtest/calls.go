@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"slices"
 	"strings"
 )
 
@@ -112,6 +113,11 @@ func (st State) Taps() []TapInfo {
 
 // Webhook is Server.WebhookInfo.
 func (st State) Webhook() WebhookInfo { return st.s.webhookInfo() }
+
+// InFlight reports whether a webhook delivery waits for its answer.
+func (st State) InFlight() bool {
+	return slices.ContainsFunc(st.s.queue.events, func(e *event) bool { return e.inFlight })
+}
 
 // View runs f on the present state.
 func (s *Server) View(f func(State)) {

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -341,11 +340,4 @@ func connectionProblem(err error) string {
 		return "SSL error {error:0A000086:SSL routines::certificate verify failed}"
 	}
 	return "Webhook connection closed"
-}
-
-// Deliveries reports how many webhook deliveries are in flight.
-func (s *Server) Deliveries() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(slices.DeleteFunc(slices.Clone(s.queue.events), func(e *event) bool { return !e.inFlight }))
 }

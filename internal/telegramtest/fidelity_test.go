@@ -43,7 +43,7 @@ func fidelityWorld(t *testing.T) (*Server, *bot) {
 	if topic := s.CreateTopic(-1001, "open"); topic != 2 {
 		t.Fatalf("first topic is %d", topic)
 	}
-	s.CloseTopic(-1001, s.CreateTopic(-1001, "closed"))  // 3
+	s.CloseTopic(-1001, s.CreateTopic(-1001, "closed"))   // 3
 	s.DeleteTopic(-1001, s.CreateTopic(-1001, "deleted")) // 4
 
 	alice := s.Phone(111)
