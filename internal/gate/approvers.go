@@ -159,7 +159,7 @@ func (c *Config) ruleApprovers(t *node) []string {
 		t.fault(name, "name somebody, or leave the key out to allow all approvers", "nobody is named, so nobody could ever decide")
 	}
 	for i, id := range ids {
-		key := fmt.Sprintf("%s[%d]", t.key(name), i)
+		key := t.key(name) + indexSuffix(i)
 		switch {
 		case !slices.ContainsFunc(c.Approvers, func(a Approver) bool { return a.ID == id }):
 			t.faults.add(key, "write "+want, "%q is no approver of this gate", clip(id))
@@ -178,7 +178,7 @@ func (t *node) rejectReasons() []string {
 	}
 	for i, reason := range list {
 		if what := checkLine(reason, maxRejectReasonRunes); what != "" {
-			t.faults.add(fmt.Sprintf("%s[%d]", t.key(name), i), "write "+want, "%s", what)
+			t.faults.add(t.key(name)+indexSuffix(i), "write "+want, "%s", what)
 		}
 	}
 	return list

@@ -266,9 +266,8 @@ func parseConfig(gate, file string, doc []byte) (Config, error) {
 // syntaxFault turns the TOML library's error into a fault. What it says of duplicate keys and bad
 // escapes is clear enough to be passed on.
 func syntaxFault(file string, err error) Fault {
-	fault := Fault{File: file, What: "is not valid TOML: " + err.Error(), Remedy: "see https://toml.io"}
-	var parse toml.ParseError
-	if errors.As(err, &parse) {
+	fault := Fault{File: file, Line: 1, What: "is not valid TOML: " + err.Error(), Remedy: "see https://toml.io"}
+	if parse, ok := errors.AsType[toml.ParseError](err); ok {
 		fault.Line = max(1, parse.Position.Line)
 		fault.Key = parse.LastKey
 		fault.What = "is not valid TOML: " + parse.Message

@@ -1,7 +1,7 @@
 package gate
 
 import (
-	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/BurntSushi/toml"
@@ -75,7 +75,7 @@ func (s *lineScanner) document() {
 			path := s.resolve("", s.key())
 			n := s.arrays[path]
 			s.arrays[path] = n + 1
-			table = fmt.Sprintf("%s[%d]", path, n)
+			table = path + indexSuffix(n)
 			s.note(table, line)
 			s.note(path, line)
 			s.advance(2)
@@ -129,7 +129,7 @@ func (s *lineScanner) value(path string) {
 		s.space()
 		for i := 0; !s.done() && s.src[s.pos] != ']'; i++ {
 			start := s.pos
-			element := fmt.Sprintf("%s[%d]", path, i)
+			element := path + indexSuffix(i)
 			s.note(element, s.line)
 			s.value(element)
 			s.space()
@@ -236,7 +236,7 @@ func (s *lineScanner) resolve(path string, parts []string) string {
 	for i, part := range parts {
 		path = joinKey(path, part)
 		if n := s.arrays[path]; n > 0 && i < len(parts)-1 {
-			path = fmt.Sprintf("%s[%d]", path, n-1)
+			path += indexSuffix(n - 1)
 		}
 	}
 	return path
@@ -250,3 +250,6 @@ func joinKey(path, part string) string {
 	}
 	return path + "." + name
 }
+
+// indexSuffix names one element of an array.
+func indexSuffix(i int) string { return "[" + strconv.Itoa(i) + "]" }

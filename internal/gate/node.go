@@ -191,7 +191,7 @@ func (n *node) strings(name, want string) ([]string, bool) {
 	for i, element := range array {
 		s, isString := element.(string)
 		if !isString {
-			n.faults.add(fmt.Sprintf("%s[%d]", n.key(name), i), "write "+want, "is %s", describe(element))
+			n.faults.add(n.key(name)+indexSuffix(i), "write "+want, "is %s", describe(element))
 			ok = false
 			continue
 		}
@@ -214,7 +214,7 @@ func (n *node) tables(name, want string) []*node {
 	}
 	var list []*node
 	add := func(i int, m map[string]any) {
-		list = append(list, n.child(fmt.Sprintf("%s[%d]", n.key(name), i), m))
+		list = append(list, n.child(n.key(name)+indexSuffix(i), m))
 	}
 	switch array := v.(type) {
 	case []map[string]any:
@@ -227,7 +227,7 @@ func (n *node) tables(name, want string) []*node {
 				add(i, m)
 				continue
 			}
-			n.faults.add(fmt.Sprintf("%s[%d]", n.key(name), i), want, "is %s", describe(element))
+			n.faults.add(n.key(name)+indexSuffix(i), want, "is %s", describe(element))
 		}
 	default:
 		n.fault(name, want, "is %s", describe(v))
