@@ -1,0 +1,135 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/term"
+
+	"github.com/approvald/approvald/internal/gate"
+	"github.com/approvald/approvald/internal/gateapi"
+)
+
+// env is what every verb has: the terminal, the flags that all verbs share, and
+// the way to the gate that they name.
+type env struct {
+	ui      *ui
+	stdin   *os.File
+	version string
+
+	gate   string // --gate
+	config string // --config
+	json   bool   // --json
+}
+
+// interactive reports whether a person sits at stdin.
+func (e *env) interactive() bool { return term.IsTerminal(int(e.stdin.Fd())) }
+
+// loadConfig reads the configuration of the gate that the flags name.
+func (e *env) loadConfig() (gate.Config, error) {
+	path, err := gate.FindConfig(e.gate, e.config)
+	if err != nil {
+		return gate.Config{}, err
+	}
+	return gate.LoadConfig(e.gate, path)
+}
+
+// ops is the gate as an agent sees it: by its daemon's socket, else by its
+// files. done must be called at the end.
+//
+// With readDamaged the files of a gate whose log is damaged are read up to the
+// damage, and the person is told.
+//
+// Where the configuration is not readable, as for an agent that is not trusted
+// with it, the sockets at the usual places are all that is tried.
+func (e *env) ops(readDamaged bool) (ops *gateapi.Failover, done func(), err error) {
+	cfg, cfgErr := e.loadConfig()
+	sockets := cfg.Paths().Sockets
+	if cfgErr != nil {
+		// A configuration at fault, or one that others may write, is never passed over.
+		if !errors.Is(cfgErr, fs.ErrPermission) && !errors.Is(cfgErr, fs.ErrNotExist) {
+			return nil, nil, cfgErr
+		}
+		if sockets = usualSockets(e.gate); len(sockets) == 0 {
+			return nil, nil, cfgErr
+		}
+	}
+	var clients []*gateapi.Client
+	for _, path := range sockets {
+		clients = append(clients, gateapi.NewClient(path, e.gate))
+	}
+	var opened *gate.Gate
+	f := gateapi.NewFailover(gateapi.FailoverOptions{
+		Gate:    e.gate,
+		Clients: clients,
+		Open: func() (gateapi.Ops, error) {
+			if cfgErr != nil {
+				return nil, cfgErr
+			}
+			g, err := gate.Open(cfg, gate.OpenOptions{ReadDamaged: readDamaged})
+			if err != nil {
+				return nil, err
+			}
+			if damage := g.Damage(); damage != nil {
+				e.ui.say("%s", damage)
+				e.ui.say("what follows is from before the damage")
+			}
+			opened = g
+			return gateapi.Local(g, func(ctx context.Context) (gateapi.Status, error) { return offlineStatus(ctx, cfg, g) }), nil
+		},
+		Notice: func(text string) { e.ui.say("%s", text) },
+	})
+	return f, func() {
+		for _, c := range clients {
+			c.Close()
+		}
+		if opened != nil {
+			// Everything that was answered for is on disk already.
+			_ = opened.Close()
+		}
+	}, nil
+}
+
+// usualSockets are the sockets of a gate whose configuration is not readable.
+// Only those are named that are there, so that a missing configuration is
+// reported as such.
+func usualSockets(gateName string) []string {
+	var found []string
+	for _, path := range (gate.Config{Gate: gateName}).Paths().Sockets {
+		if _, err := os.Lstat(path); err == nil && filepath.IsAbs(path) {
+			found = append(found, path)
+		}
+	}
+	return found
+}
+
+// requester is the agent that a verb speaks for: --as, else the user's name.
+func requester(as string) (string, error) {
+	name := strings.TrimPrefix(as, "agent:")
+	if as == "" {
+		u, err := user.Current()
+		if err != nil {
+			return "", fmt.Errorf("find the user's name (give --as NAME): %w", err)
+		}
+		name = u.Username
+	}
+	if name == "" || strings.HasPrefix(name, "human:") || strings.HasPrefix(name, "system:") {
+		return "", usagef("--as NAME, written to the log as agent:NAME", "--as %q is not the name of an agent", as)
+	}
+	return "agent:" + name, nil
+}
+
+// absolute is path as seen from the working directory.
+func absolute(path string) (string, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("resolve %s: %w", path, err)
+	}
+	return abs, nil
+}

@@ -1,0 +1,140 @@
+package cli
+
+import (
+	"errors"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/approvald/approvald/internal/gate"
+)
+
+// Main runs the command line of this process and returns its exit code. A verb
+// that a signal ended ends the process by that signal instead of returning.
+func Main(version string) int {
+	e := &env{ui: newUI(os.Stdout, os.Stderr), stdin: os.Stdin, version: version}
+	return e.run(os.Args[1:])
+}
+
+func (e *env) run(args []string) int {
+	// Known before the flags are parsed, so that a usage error obeys it too.
+	e.ui.json = wantsJSON(args)
+	root := newRoot(e)
+	root.SetArgs(args)
+	return e.finish(root.Execute())
+}
+
+// finish tells the error, if any is left to tell, and finds the exit code.
+func (e *env) finish(err error) int {
+	code := exitOK
+	switch {
+	case err == nil:
+	default:
+		if sig, ok := errors.AsType[signalError](err); ok {
+			e.ui.fail(sig.failure())
+			return dieBySignal(sig.sig)
+		}
+		if oe, ok := errors.AsType[outcomeError](err); ok {
+			code = oe.code
+		} else if ce, ok := errors.AsType[childError](err); ok {
+			code = ce.code
+		} else {
+			f := describe(err)
+			e.ui.fail(f)
+			code = f.exit
+		}
+	}
+	if e.ui.broken != nil && code == exitOK {
+		e.ui.say("write to stdout: %s", e.ui.broken)
+		return exitFailure
+	}
+	return code
+}
+
+func newRoot(e *env) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "approvald",
+		Short: "Put a person in front of an agent's risky action",
+		Long: `approvald puts a person in front of an agent's risky action: the request appears
+on a phone in Telegram with the exact bytes that are about to be used, a person taps
+Approve or Reject, the decision lands in a tamper-evident log, and the waiting
+program goes on or stops.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("approvald --help", "no command given")
+			}
+			hint := "approvald --help"
+			if s := cmd.SuggestionsFor(args[0]); len(s) > 0 {
+				hint = "approvald " + s[0]
+			}
+			return usagef(hint, "unknown command %q", args[0])
+		},
+	}
+	root.SetIn(e.stdin)
+	root.SetOut(e.ui.out)
+	root.SetErr(e.ui.err)
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SuggestionsMinimumDistance = 2
+	root.SetHelpCommand(newHelpCommand())
+	pf := root.PersistentFlags()
+	pf.StringVar(&e.gate, "gate", "default", "name of the gate")
+	pf.StringVar(&e.config, "config", "", "configuration `FILE` (default: $XDG_CONFIG_HOME/approvald/GATE.toml, else /etc/approvald/GATE.toml)")
+	pf.BoolVar(&e.json, "json", false, "print one JSON value on stdout")
+	root.PersistentPreRunE = func(*cobra.Command, []string) error {
+		e.ui.json = e.json
+		return gate.CheckGateName(e.gate)
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usagef(cmd.CommandPath()+" --help", "%s", err)
+	})
+	root.AddCommand(
+		newInitCommand(e), newUpCommand(e), newDemoCommand(e),
+		newRequestCommand(e), newWaitCommand(e), newRunCommand(e), newWithdrawCommand(e),
+		newQueueCommand(e), newShowCommand(e),
+		newApproveCommand(e), newRejectCommand(e), newRevokeCommand(e),
+		newLogCommand(e), newStatusCommand(e), newLeaseCommand(e),
+		newCompletionCommand(e), newVersionCommand(e),
+	)
+	return root
+}
+
+func newHelpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Explain a command",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			about, rest, err := cmd.Root().Find(args)
+			if err != nil || (about == cmd.Root() && len(rest) > 0) {
+				return usagef("approvald help", "there is no command %q to explain", strings.Join(args, " "))
+			}
+			return about.Help()
+		},
+	}
+}
+
+// wantsJSON reports whether --json is among the arguments, before any "--".
+func wantsJSON(args []string) bool {
+	for _, a := range args {
+		if a == "--" {
+			return false
+		}
+		if a == "--json" || a == "--json=true" {
+			return true
+		}
+	}
+	return false
+}
+
+// exactArgs is cobra.ExactArgs with our usage errors.
+func exactArgs(n int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == n {
+			return nil
+		}
+		return usagef("approvald "+strings.TrimPrefix(cmd.UseLine(), "approvald "), "%s takes %s, not %d", cmd.Name(), count(n, "argument"), len(args))
+	}
+}

@@ -1,0 +1,207 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/approvald/approvald/internal/approvallog"
+)
+
+func newShowCommand(e *env) *cobra.Command {
+	var bound bool
+	cmd := &cobra.Command{
+		Use:   "show KEY",
+		Short: "Show one request, with what it binds and how it stands",
+		Long: `Show one request, with what it binds and how it stands.
+
+With --payload the bound bytes alone go to stdout: a file's or a text's own bytes,
+else the canonical JSON. Compare them before you use what was approved.`,
+		Args: exactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ops, done, err := e.ops(true)
+			if err != nil {
+				return err
+			}
+			defer done()
+			req, err := ops.Get(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if e.json && !bound {
+				return e.ui.emit(req)
+			}
+			canonical, file, err := ops.Payload(cmd.Context(), req.PayloadHash)
+			if bound {
+				if err != nil {
+					return err
+				}
+				e.ui.raw(boundBytes(canonical, file))
+				return nil
+			}
+			printRequest(e.ui.line, req)
+			if err != nil {
+				e.ui.say("payload of %s: %s", req.Key, err)
+				return nil
+			}
+			e.ui.line("payload:")
+			e.ui.block("  | ", describePayload(canonical, file))
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&bound, "payload", false, "write the bound bytes to stdout and nothing else")
+	return cmd
+}
+
+// payloadEnvelope is what approvald itself binds (text, file, command); other
+// JSON is bound as it is.
+type payloadEnvelope struct {
+	Kind   string   `json:"kind"`
+	Text   *string  `json:"text"`
+	Name   string   `json:"name"`
+	SHA256 string   `json:"sha256"`
+	Size   *int64   `json:"size"`
+	Argv   []string `json:"argv"`
+	Cwd    string   `json:"cwd"`
+}
+
+func boundBytes(canonical, file []byte) []byte {
+	var p payloadEnvelope
+	switch {
+	case file != nil:
+		return file
+	case json.Unmarshal(canonical, &p) == nil && p.Kind == "text" && p.Text != nil:
+		return []byte(*p.Text)
+	default:
+		return canonical
+	}
+}
+
+// describePayload is the whole payload as text for a person. Nothing is cut; a
+// file that is not text is named by size and hash, as the card does.
+func describePayload(canonical, file []byte) string {
+	var p payloadEnvelope
+	if err := json.Unmarshal(canonical, &p); err == nil {
+		switch {
+		case p.Kind == "text" && p.Text != nil:
+			return *p.Text
+		case p.Kind == "command" && len(p.Argv) > 0:
+			return "argv  " + quoteArgv(p.Argv) + "\ncwd   " + quoteArg(p.Cwd)
+		case file != nil && p.Size != nil:
+			return fmt.Sprintf("file %s, %d bytes\nsha256 %s", quoteArg(p.Name), *p.Size, p.SHA256)
+		}
+	}
+	var b bytes.Buffer
+	if err := json.Indent(&b, canonical, "", "  "); err != nil {
+		return string(canonical)
+	}
+	return b.String()
+}
+
+// printRequest prints what the gate knows first and what the asker claims last,
+// and marks it as such.
+func printRequest(line func(string, ...any), r approvallog.Request) {
+	line("key:       %s", r.Key)
+	line("class:     %s%s", r.Class, irreversible(r))
+	if r.Task != r.Key {
+		line("task:      %s", r.Task)
+	}
+	asker := r.Requester
+	if r.Peer != nil {
+		asker += fmt.Sprintf(" (uid %d, pid %d)", r.Peer.UID, r.Peer.PID)
+	}
+	line("requester: %s", asker)
+	line("state:     %s", stateText(r))
+	line("asked:     %s", stamp(r.RequestedAt))
+	if !r.ExpiresAt.IsZero() {
+		line("deadline:  %s%s", stamp(r.ExpiresAt), remaining(r))
+	}
+	line("quorum:    %d", r.Quorum)
+	if r.Exclusive != "" {
+		line("exclusive: %s", r.Exclusive)
+	}
+	line("sha256:    %s", r.PayloadHash)
+	line("record:    %d", r.Seq)
+	line("says, not checked: %q", r.Summary)
+}
+
+func irreversible(r approvallog.Request) string {
+	if r.Reversible {
+		return ""
+	}
+	return ", cannot be undone"
+}
+
+func remaining(r approvallog.Request) string {
+	left := time.Until(r.ExpiresAt).Round(time.Second)
+	if r.State != approvallog.StatePending || left <= 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (%s left)", left)
+}
+
+// stateText says in words how a request stands and by whom.
+func stateText(r approvallog.Request) string {
+	text := string(r.State)
+	d := r.Decision
+	switch r.State {
+	case approvallog.StateGranted, approvallog.StateRejected:
+		if d != nil {
+			text += fmt.Sprintf(" by %s at %s (record %d)", d.By, stamp(d.At), d.Seq)
+			if d.Note != "" {
+				text += ": " + d.Note
+			}
+		}
+	case approvallog.StateExpired:
+		text += ": nobody decided until " + stamp(r.ExpiresAt)
+	case approvallog.StateWithdrawn, approvallog.StateRevoked:
+		if r.Ending != nil {
+			text += fmt.Sprintf(" by %s at %s", r.Ending.By, stamp(r.Ending.At))
+			if r.Ending.Reason != "" {
+				text += " (" + r.Ending.Reason + ")"
+			}
+		}
+	case approvallog.StateStarted, approvallog.StateCompleted, approvallog.StateFailed:
+		if d != nil {
+			text = fmt.Sprintf("granted by %s at %s (record %d), execution %s", d.By, stamp(d.At), d.Seq, r.State)
+		}
+		if r.Execution != nil && r.Execution.ExitCode != nil {
+			text += fmt.Sprintf(", exit %d", *r.Execution.ExitCode)
+		}
+	}
+	return text
+}
+
+func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
+
+// quoteArgv writes a command so that it cannot be misread and could be pasted
+// into a shell.
+func quoteArgv(argv []string) string {
+	quoted := make([]string, len(argv))
+	for i, a := range argv {
+		quoted[i] = quoteArg(a)
+	}
+	return strings.Join(quoted, " ")
+}
+
+// plainArg are the characters that mean themselves to a shell.
+const plainArg = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-"
+
+func quoteArg(a string) string {
+	if a != "" && strings.Trim(a, plainArg) == "" {
+		return a
+	}
+	return "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+}
+
+// count is n of something in words.
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/approvald/approvald/internal/approvallog"
+	"github.com/approvald/approvald/internal/dispatch"
+	"github.com/approvald/approvald/internal/gate"
+	"github.com/approvald/approvald/internal/gateapi"
+	"github.com/approvald/approvald/internal/lease"
+)
+
+func newStatusCommand(e *env) *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Show how the gate is doing, whether or not its daemon runs",
+		Args:  exactArgs(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ops, done, err := e.ops(true)
+			if err != nil {
+				return err
+			}
+			defer done()
+			st, err := ops.Status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if e.json {
+				return e.ui.emit(st)
+			}
+			e.printStatus(st)
+			return nil
+		},
+	}
+}
+
+func (e *env) printStatus(st gateapi.Status) {
+	e.ui.line("gate       %s", st.Gate)
+	if h := st.Holder; h != nil {
+		e.ui.line("daemon     pid %d, %s, since %s, epoch %d", h.PID, h.Mode, stamp(h.Since), h.Epoch)
+	} else {
+		e.ui.line("daemon     none runs; start it with: approvald up --gate %s", e.gate)
+	}
+	health := "not healthy"
+	if st.Transport.Healthy {
+		health = "healthy"
+	}
+	last := "no exchange with Telegram yet"
+	if t := st.Transport.LastSuccess; t != nil {
+		last = fmt.Sprintf("last exchange %s ago", time.Since(*t).Round(time.Second))
+	}
+	e.ui.line("transport  %s, %s, %s", st.Transport.Mode, e.ui.bold(health), last)
+	if st.Transport.Error != "" {
+		e.ui.line("           %s", st.Transport.Error)
+	}
+	e.ui.line("pending    %d", st.Pending)
+	e.ui.line("unsettled  %d", st.Unsettled)
+}
+
+// offlineStatus is the status of a gate whose daemon does not answer, from its
+// files alone.
+func offlineStatus(ctx context.Context, cfg gate.Config, g *gate.Gate) (gateapi.Status, error) {
+	st := gateapi.Status{Gate: cfg.Gate, Transport: gateapi.Transport{Mode: cfg.Transport.Mode, Error: "no daemon runs"}}
+	rep, err := lease.Inspect(cfg.Home)
+	if err != nil {
+		return st, err
+	}
+	if h := rep.Holder; h != nil && rep.Held {
+		st.Holder = &gateapi.Holder{PID: h.PID, Mode: h.Mode, Since: h.Since, Epoch: h.Epoch}
+		st.Transport.Error = "the daemon does not answer on its socket"
+	}
+	pending, err := g.List(ctx)
+	if err != nil {
+		return st, err
+	}
+	st.Pending = len(pending)
+	st.Unsettled, err = unsettled(cfg, g)
+	return st, err
+}
+
+// unsettled counts the messages on phones that still have to be rewritten.
+func unsettled(cfg gate.Config, g *gate.Gate) (int, error) {
+	deliveries := dispatch.NewDeliveries()
+	journal, err := approvallog.Open(approvallog.Options{Path: cfg.Paths().Journal, Fold: deliveries, ReadDamaged: true})
+	if err != nil {
+		return 0, fmt.Errorf("read delivery journal: %w", err)
+	}
+	// Nothing was written through it.
+	defer func() { _ = journal.Close() }()
+	n := 0
+	err = g.Log().View(func() {
+		for r := range g.Requests().All() {
+			if r.State == approvallog.StatePending {
+				continue
+			}
+			for d := range deliveries.Of(dispatch.CycleID{Key: r.Key, Seq: r.Seq}) {
+				if d.Kind == dispatch.KindCard && d.Phase == dispatch.PhaseSent && d.Settled == "" {
+					n++
+				}
+			}
+		}
+	})
+	return n, err
+}

@@ -1,0 +1,45 @@
+package cli
+
+import (
+	"os"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/approvald/approvald/internal/app"
+	"github.com/approvald/approvald/internal/sdnotify"
+)
+
+func newUpCommand(e *env) *cobra.Command {
+	var standby, allowRemoteFS bool
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Run the gate's daemon",
+		Long: `Run the gate's daemon: take the gate's lease, connect to Telegram, deliver
+requests and record decisions, until SIGTERM or SIGINT. A second signal ends it at
+once; the log is whole after that too.
+
+Exactly one daemon serves a gate. A refusal to start is one line on stderr.`,
+		Args: exactArgs(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			e.ui.oneLine = true
+			cfg, err := e.loadConfig()
+			if err != nil {
+				return err
+			}
+			return app.Run(cmd.Context(), app.Options{
+				Gate:          e.gate,
+				Config:        cfg,
+				Version:       buildVersion(e.version),
+				Standby:       standby,
+				AllowRemoteFS: allowRemoteFS,
+				Stderr:        os.Stderr,
+				Notify:        sdnotify.FromEnvironment(),
+				Signals:       []os.Signal{syscall.SIGINT, syscall.SIGTERM},
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&standby, "standby", false, "wait for the lease and take over the moment it is free")
+	cmd.Flags().BoolVar(&allowRemoteFS, "allow-remote-fs", false, "start on a network file system, where the lock may reach this machine only")
+	return cmd
+}

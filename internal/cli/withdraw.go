@@ -1,0 +1,49 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/approvald/approvald/internal/gateapi"
+)
+
+func newWithdrawCommand(e *env) *cobra.Command {
+	var as, reason string
+	cmd := &cobra.Command{
+		Use:   "withdraw KEY --reason cancelled|superseded|timeout",
+		Short: "Take a pending request back; only who made it can",
+		Args:  exactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch reason {
+			case "cancelled", "superseded", "timeout":
+			case "":
+				return usagef("--reason cancelled", "--reason is missing")
+			default:
+				return usagef("--reason cancelled, superseded or timeout", "--reason %q is none of the reasons", reason)
+			}
+			by, err := requester(as)
+			if err != nil {
+				return err
+			}
+			ops, done, err := e.ops(false)
+			if err != nil {
+				return err
+			}
+			defer done()
+			req, err := ops.Withdraw(cmd.Context(), gateapi.Withdrawal{
+				Asker:  gateapi.Asker{Key: args[0], Requester: by},
+				Reason: reason,
+			})
+			if err != nil {
+				return err
+			}
+			if e.json {
+				return e.ui.emit(req)
+			}
+			e.ui.line("%s", string(req.State))
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why: cancelled, superseded or timeout")
+	cmd.Flags().StringVar(&as, "as", "", "requester `NAME` (default: the user's name)")
+	return cmd
+}
