@@ -146,7 +146,9 @@ func (w *Webhook) take(ctx context.Context, rw http.ResponseWriter, r *http.Requ
 	defer cancel()
 	working, stop := context.WithTimeout(working, handleTimeout)
 	defer stop()
+	w.inHand.Add(1)
 	err = handle(working, u)
+	w.inHand.Add(-1)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil {

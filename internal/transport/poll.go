@@ -19,7 +19,7 @@ const (
 	defaultPollHold = 25 * time.Second
 	pollLimit       = 100
 	// handleGrace is what the update in hand gets to finish after a stop.
-	handleGrace = 3 * time.Second
+	handleGrace = 2 * time.Second
 	// confirmTimeout bounds the confirmation on stop.
 	confirmTimeout = 2 * time.Second
 	// tapLife is how long Telegram keeps an undelivered tap.
@@ -125,6 +125,7 @@ func (p *Poller) Run(ctx context.Context, handle Handler) error {
 			hold = 0
 		}
 		asked := time.Now()
+		p.due(hold)
 		raw, err := p.client.GetUpdates(ctx, GetUpdates{Offset: p.nextOffset(), Limit: pollLimit, Timeout: hold})
 		if ctx.Err() != nil {
 			break
@@ -140,6 +141,7 @@ func (p *Poller) Run(ctx context.Context, handle Handler) error {
 			wait = p.pace(progress || held || first)
 			first, probe = false, false
 		}
+		p.due(wait)
 		if !sleep(ctx, wait) {
 			break
 		}
@@ -199,6 +201,7 @@ func (p *Poller) deliver(ctx context.Context, raw []json.RawMessage, handle Hand
 func (p *Poller) handle(ctx context.Context, u Update, handle Handler) bool {
 	retry := backoff{first: 200 * time.Millisecond, limit: 5 * time.Second, factor: 2}
 	for failures := 0; ctx.Err() == nil; failures++ {
+		p.due(0)
 		working, cancel := withGrace(ctx, handleGrace)
 		err := handle(working, u)
 		cancel()
@@ -277,6 +280,13 @@ func (p *Poller) answered() {
 	}
 }
 
+// due notes that the loop is alive and comes round again after wait.
+func (p *Poller) due(wait time.Duration) {
+	p.mu.Lock()
+	p.health.Due = time.Now().Add(wait)
+	p.mu.Unlock()
+}
+
 func (p *Poller) note(text string) {
 	p.mu.Lock()
 	p.health.Error = text
@@ -285,6 +295,7 @@ func (p *Poller) note(text string) {
 
 // failed records what went wrong with a poll and returns how long to wait.
 func (p *Poller) failed(ctx context.Context, err error) time.Duration {
+	p.due(0)
 	class := ClassOf(err)
 	var text string
 	var wait time.Duration

@@ -42,6 +42,7 @@ func (w *Webhook) keepRegistered(ctx context.Context) error {
 		} else {
 			retry.reset()
 		}
+		w.due(wait)
 		w.await(ctx, wait)
 	}
 	return nil
@@ -59,7 +60,9 @@ func (w *Webhook) mayStart(ctx context.Context, retry *backoff) (string, error) 
 			return "", &RegistrationError{Mode: "webhook", Host: hostOf(info.URL)}
 		}
 		w.note(err.Error())
-		sleep(ctx, max(retry.wait(), retryAfter(err)))
+		wait := max(retry.wait(), retryAfter(err))
+		w.due(wait)
+		sleep(ctx, wait)
 	}
 	return "", nil
 }
@@ -67,15 +70,15 @@ func (w *Webhook) mayStart(ctx context.Context, retry *backoff) (string, error) 
 // await waits for the next check, or for refused posts that make an earlier one
 // worth while; at most one such in ten seconds.
 func (w *Webhook) await(ctx context.Context, wait time.Duration) {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
 	const early = 10 * time.Second
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	case <-w.alarm:
-		if wait > early {
-			sleep(ctx, early)
+	for start := time.Now(); ctx.Err() == nil && time.Since(start) < wait; {
+		if !sleep(ctx, min(early, wait-time.Since(start))) {
+			return
+		}
+		select {
+		case <-w.alarm:
+			return
+		default:
 		}
 	}
 }

@@ -13,6 +13,9 @@ type StartOptions struct {
 	URL string
 	// Replace allows taking the bot from another registration, in webhook mode.
 	Replace bool
+	// Bot, when set, is called with the bot between getMe and everything else; its
+	// error ends the check and is returned as it is.
+	Bot func(User) error
 	// Own tells whether a registration is this gate's leftover; nil: never.
 	Own func(webhookURL string) bool
 }
@@ -51,6 +54,11 @@ func CheckStart(ctx context.Context, c *Client, o StartOptions) (StartReport, er
 	var err error
 	if report.Bot, err = c.GetMe(ctx); err != nil {
 		return report, err
+	}
+	if o.Bot != nil {
+		if err := o.Bot(report.Bot); err != nil {
+			return report, err
+		}
 	}
 	if report.Webhook, err = c.GetWebhookInfo(ctx); err != nil {
 		return report, err

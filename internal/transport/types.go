@@ -24,4 +24,9 @@ type Health struct {
 	ConflictSince time.Time `json:"conflict_since,omitzero"`
 	// Skipped counts updates that could not be read and were passed over.
 	Skipped int64 `json:"skipped,omitempty"`
+	// Due is when the receiving loop comes round next, apart from the time that its
+	// calls take, which are bounded to 30 s each and 40 s for a poll. A loop that is
+	// long overdue hangs; one that waits out a failure does not, so this suits a
+	// watchdog. Zero before Run.
+	Due time.Time `json:"-"`
 }

@@ -22,8 +22,8 @@ const (
 	// setEvery is Telegram's own limit for setWebhook.
 	setEvery = time.Second
 	// drainTimeout and removeTimeout bound the two steps of a stop.
-	drainTimeout  = 3 * time.Second
-	removeTimeout = 3 * time.Second
+	drainTimeout  = handleGrace + 500*time.Millisecond
+	removeTimeout = 2 * time.Second
 )
 
 // WebhookOptions configure a Webhook.
@@ -66,6 +66,7 @@ type Webhook struct {
 	delivered atomic.Int64 // updates that were taken
 	refused   atomic.Int64 // posts without the right secret
 	alarm     chan struct{}
+	inHand    atomic.Int64 // updates that the handler is at
 	stopping  atomic.Bool
 
 	ready     chan struct{}
@@ -143,7 +144,7 @@ func (w *Webhook) Health() Health {
 
 // Run listens, then registers the webhook and keeps it registered until ctx ends.
 // It then takes no new update, lets those in hand finish, takes the registration
-// down if it is still ours, and returns nil; all of that within about 6 s. It
+// down if it is still ours, and returns nil; all of that within 5 s. It
 // returns early only when the listener fails or another registration is in the
 // way at the start (*RegistrationError).
 //
@@ -173,8 +174,10 @@ func (w *Webhook) Run(ctx context.Context, handle Handler) error {
 	draining, stop := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
 	defer stop()
 	if err := server.Shutdown(draining); err != nil {
-		_ = server.Close()
-		w.log.Warn("stopped with updates in hand; Telegram sends them again", zap.Error(err))
+		if n := w.inHand.Load(); n > 0 {
+			w.log.Warn("stopped with updates in hand; Telegram sends them again", zap.Int64("updates", n))
+		}
+		_ = server.Close() // connections that never sent anything
 	}
 	running.Wait()
 	w.deregister(ctx)
@@ -182,6 +185,13 @@ func (w *Webhook) Run(ctx context.Context, handle Handler) error {
 		return cause
 	}
 	return nil
+}
+
+// due notes that the loop is alive and comes round again after wait.
+func (w *Webhook) due(wait time.Duration) {
+	w.mu.Lock()
+	w.health.Due = time.Now().Add(wait)
+	w.mu.Unlock()
 }
 
 func (w *Webhook) note(text string) {
