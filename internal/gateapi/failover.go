@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"strings"
 	"time"
 
 	"github.com/approvald/approvald/internal/approvallog"
@@ -183,8 +185,17 @@ func (f *Failover) do(op func(Ops) error) error {
 		}
 		f.files = files
 	}
-	return op(f.files)
+	err := op(f.files)
+	if len(whys) > 0 && errors.Is(err, fs.ErrPermission) {
+		// The files may be looked at, but what is asked for needs the daemon.
+		return f.unreachable(sent, errors.Join(append(whys, err)...))
+	}
+	return err
 }
+
+// ByFiles reports whether the last call went to the files because no daemon
+// answered.
+func (f *Failover) ByFiles() bool { return f.files != nil && f.client == nil }
 
 // candidates are the sockets to try, the one that answered last alone when there
 // is one: two daemons of one gate never run.
@@ -203,13 +214,13 @@ func reachProblem(err error) bool {
 }
 
 func (f *Failover) unreachable(sent bool, why error) error {
-	msg := fmt.Sprintf("gate %s cannot be reached: nobody was asked", f.opts.Gate)
+	what := "cannot be reached: nobody was asked"
 	if sent {
-		msg = fmt.Sprintf("gate %s stopped answering: whether the call had its effect is not known", f.opts.Gate)
+		what = "stopped answering: whether the call had its effect is not known"
 	}
 	return &gate.Error{
 		Code:    CodeUnreachable,
-		Message: msg,
+		Message: fmt.Sprintf("gate %s %s (%s)", f.opts.Gate, what, strings.ReplaceAll(why.Error(), "\n", "; ")),
 		Hint:    "start the daemon with: approvald up --gate " + f.opts.Gate + "; then repeat the call with the same key",
 		Err:     why,
 	}
