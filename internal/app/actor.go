@@ -17,18 +17,21 @@ var errInterrupted = errors.New("the daemon is stopping")
 // PanicError is a panic in one of the daemon's parts, turned into an error so that the stop stays orderly: the lease is
 // released and the log is whole. Error carries the stack, because there is no second chance to see it.
 type PanicError struct {
+	Part  string
 	Value any
 	Stack []byte
 }
 
 // Error shows the panic's value and its stack.
-func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v\n%s", e.Value, e.Stack) }
+func (e *PanicError) Error() string {
+	return fmt.Sprintf("%s: panic: %v\n%s", e.Part, e.Value, e.Stack)
+}
 
-// guarded runs f and turns its panic into a *PanicError.
-func guarded(f func() error) (err error) {
+// guarded runs a part and turns its panic into a *PanicError.
+func guarded(part string, f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = &PanicError{Value: v, Stack: debug.Stack()}
+			err = &PanicError{Part: part, Value: v, Stack: debug.Stack()}
 		}
 	}()
 	return f()
@@ -44,7 +47,7 @@ func actor(g *run.Group, log *zap.Logger, name string, drain time.Duration, exec
 	ctx, cancel := context.WithCancelCause(context.Background())
 	g.Add(func() error {
 		result := make(chan error, 1)
-		go func() { result <- guarded(func() error { return execute(ctx) }) }()
+		go func() { result <- guarded(name, func() error { return execute(ctx) }) }()
 		var err error
 		select {
 		case err = <-result:
@@ -65,7 +68,9 @@ func actor(g *run.Group, log *zap.Logger, name string, drain time.Duration, exec
 		case err == nil:
 			return fmt.Errorf("%s ended by itself", name)
 		default:
-			return fmt.Errorf("%s: %w", name, err)
+			// Errors say themselves what failed; a name in front would stand in the one line of a refused start.
+			log.Debug("failed", zap.String("part", name), zap.Error(err))
+			return err
 		}
 	}, func(error) { cancel(errInterrupted) })
 }

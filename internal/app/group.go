@@ -1,0 +1,216 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/oklog/run"
+	"go.uber.org/zap"
+
+	"github.com/approvald/approvald/internal/approvallog"
+	"github.com/approvald/approvald/internal/dispatch"
+	"github.com/approvald/approvald/internal/gate"
+	"github.com/approvald/approvald/internal/gateapi"
+	"github.com/approvald/approvald/internal/lease"
+	"github.com/approvald/approvald/internal/transport"
+)
+
+// group builds the actors. All of them run from the first moment; the stages order what they do.
+func (a *App) group() *run.Group {
+	g := new(run.Group)
+	{
+		// Stop: a context that ends or a call of Stop.
+		ctx, cancel := context.WithCancelCause(a.stopped)
+		g.Add(func() error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}, func(error) { cancel(errInterrupted) })
+	}
+	if len(a.opts.Signals) > 0 {
+		// Signals: after the first one the handler is gone, so a second one kills at once. That is the operator's way out of a stop
+		// that takes too long, and no worse than a crash.
+		g.Add(run.SignalHandler(context.Background(), a.opts.Signals...))
+	}
+	if len(a.opts.Signals) > 0 {
+		// Bystanders: signals that would end a process by default and are no request to stop.
+		actor(g, a.log, "signals", a.drain(), a.outliveSignals)
+	}
+	{
+		// Lease: take it, then watch that it is still ours.
+		actor(g, a.log, "lease", a.drain(), a.holdLease)
+	}
+	{
+		// State: open and verify the log and the journal, open the epoch.
+		actor(g, a.log, "log", a.drain(), a.holdState)
+	}
+	{
+		// Socket: let agents ask.
+		actor(g, a.log, "socket", a.drain(), a.serveAgents)
+	}
+	{
+		// Dispatch: take up what was left, then turn requests into messages and taps into decisions.
+		actor(g, a.log, "dispatch", a.drain(), a.dispatch)
+	}
+	{
+		// Transport: know the bot, then fetch or receive updates.
+		actor(g, a.log, "transport", a.drainReceiver(), a.receive)
+	}
+	{
+		// Service manager: READY behind everything else, then the watchdog.
+		actor(g, a.log, "service manager", a.drain(), a.report)
+	}
+	return g
+}
+
+// outliveSignals keeps the daemon alive through signals that are not for it. A closed terminal (SIGHUP) must not take the gate
+// away; the configuration is read at start only. SIGPIPE comes from a log reader that went away.
+func (a *App) outliveSignals(ctx context.Context) error {
+	caught := make(chan os.Signal, 4)
+	signal.Notify(caught, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE)
+	for {
+		select {
+		case <-ctx.Done():
+			// They stay caught until the process ends: the clean-ups are still to come.
+			return context.Cause(ctx)
+		case s := <-caught:
+			if s != syscall.SIGPIPE {
+				a.log.Info("signal ignored: restart the daemon to read the configuration again", zap.Stringer("signal", s))
+			}
+		}
+	}
+}
+
+// holdLease takes the gate's lease and ends the daemon when it is lost.
+func (a *App) holdLease(ctx context.Context) error {
+	held, err := lease.Acquire(ctx, lease.Options{
+		Home:          a.opts.Config.Home,
+		Mode:          a.opts.Config.Transport.Mode,
+		Program:       "approvald",
+		Version:       a.opts.Version,
+		AllowRemoteFS: a.opts.AllowRemoteFS,
+		Standby:       a.opts.Standby,
+		Report:        func(e lease.Event) { a.tellf("%s", e.Text) },
+	})
+	if err != nil {
+		return err
+	}
+	a.cleanups.push("release the lease", func(context.Context) error { return held.Release() })
+	a.lease = held
+	a.stages.lease.reach()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-held.Lost():
+		return held.Err()
+	}
+}
+
+// holdState opens what the gate remembers. The log is verified while it is read; a damaged one ends the start before anything
+// was sent or decided.
+func (a *App) holdState(ctx context.Context) error {
+	if err := a.stages.lease.wait(ctx); err != nil {
+		return err
+	}
+	deliveries := dispatch.NewDeliveries()
+	paths := a.opts.Config.Paths()
+	journal, err := approvallog.Open(approvallog.Options{
+		Path: paths.Journal, Fold: deliveries, Now: a.opts.Now, Program: "approvald " + a.opts.Version, Logf: a.tellf,
+	})
+	if err != nil {
+		return fmt.Errorf("open the delivery journal %s: %w", paths.Journal, err)
+	}
+	a.cleanups.push("close the delivery journal", func(context.Context) error { return journal.Close() })
+	deliveryLog := dispatch.WrapLog(journal)
+	fence := dispatch.NewFence(a.lease.Check, deliveryLog, deliveries)
+
+	a.gate, err = gate.Open(a.opts.Config, gate.OpenOptions{Guard: fence.Guard, Now: a.opts.Now, Logf: a.tellf})
+	if err != nil {
+		return fmt.Errorf("open the gate: %w", err)
+	}
+	opened := a.gate
+	a.cleanups.push("close the log", func(context.Context) error { return opened.Close() })
+	a.stages.verified.reach()
+
+	if err := journal.View(func() { a.before, _ = deliveries.LastEpoch() }); err != nil {
+		return fmt.Errorf("read the delivery journal: %w", err)
+	}
+	info := dispatch.EpochInfo{Program: "approvald " + a.opts.Version, Transport: a.opts.Config.Transport.Mode, PID: os.Getpid()}
+	if info.Transport == gate.ModeWebhook {
+		info.WebhookURL = a.opts.Config.Transport.Webhook.URL
+	}
+	epoch, err := dispatch.OpenEpoch(ctx, dispatch.WrapLog(a.gate.Log()), deliveryLog, deliveries, info)
+	if err != nil {
+		return fmt.Errorf("open the epoch: %w", err)
+	}
+	fence.Bind(epoch)
+	if err := a.lease.SetEpoch(epoch); err != nil {
+		return fmt.Errorf("write the epoch into the lease: %w", err)
+	}
+	a.epoch = epoch
+	a.cleanups.push("close the epoch", func(ctx context.Context) error {
+		return dispatch.CloseEpoch(ctx, deliveryLog, deliveries, epoch)
+	})
+	a.loop = dispatch.New(dispatch.Options{
+		Log: dispatch.WrapLog(a.gate.Log()), Journal: deliveryLog, Requests: a.gate.Requests(), Deliveries: deliveries,
+		Sender: a.client, Payloads: a.gate, Pacer: transport.NewPacer(), Rules: dispatch.RulesOf(a.opts.Config),
+		Chat:       dispatch.Chat{ID: a.opts.Config.Telegram.ChatID, ThreadID: a.opts.Config.Telegram.MessageThreadID},
+		ConfigHash: a.opts.Config.Hash, Epoch: epoch, Check: a.lease.Check, Logger: a.log.Named("dispatch"), Drain: (a.drain() - a.drainReceiver()) / 2,
+	})
+	a.stages.epoch.reach()
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// serveAgents opens the socket and answers on it. Only the lease's holder gets here, so a socket that lies there already belonged to
+// a daemon that is gone.
+func (a *App) serveAgents(ctx context.Context) error {
+	if err := a.stages.epoch.wait(ctx); err != nil {
+		return err
+	}
+	listener, err := gateapi.Listen(a.opts.Config.Paths().Socket)
+	if err != nil {
+		return err
+	}
+	a.cleanups.push("remove the socket", func(context.Context) error {
+		if err := listener.Close(); err != nil && !errors.Is(err, os.ErrClosed) && !errors.Is(err, syscall.EINVAL) {
+			return err
+		}
+		return nil
+	})
+	server := gateapi.NewServer(gateapi.ServerOptions{Gate: a.opts.Gate, Ops: gateapi.Local(a.gate, a.status), Logger: a.log.Named("socket")})
+	a.stages.socket.reach()
+	return server.Serve(ctx, listener)
+}
+
+// dispatch takes up what an earlier daemon left, which needs no network, and runs the loop once the bot is known to be ours.
+func (a *App) dispatch(ctx context.Context) error {
+	if err := a.stages.socket.wait(ctx); err != nil {
+		return err
+	}
+	if err := a.loop.Recover(ctx); err != nil {
+		return fmt.Errorf("recover: %w", err)
+	}
+	a.stages.recovered.reach()
+	if err := a.stages.bot.wait(ctx); err != nil {
+		return err
+	}
+	// All actors are interrupted at once, but an update in hand needs the loop until its outcome is on disk.
+	running, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	release := context.AfterFunc(ctx, func() {
+		limit := time.NewTimer(a.drainReceiver())
+		defer limit.Stop()
+		select {
+		case <-a.receiverEnded:
+		case <-limit.C:
+		}
+		cancel(errInterrupted)
+	})
+	defer release()
+	return a.loop.Run(running)
+}

@@ -1,0 +1,230 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/approvald/approvald/internal/gate"
+	"github.com/approvald/approvald/internal/gateapi"
+	"github.com/approvald/approvald/internal/lease"
+	"github.com/approvald/approvald/internal/sdnotify"
+	"github.com/approvald/approvald/internal/transport"
+)
+
+// receive finds out whose bot the token is, then fetches or receives its updates.
+func (a *App) receive(ctx context.Context) error {
+	defer close(a.receiverEnded)
+	if err := a.stages.recovered.wait(ctx); err != nil {
+		return err
+	}
+	report, err := a.meetBot(ctx)
+	if err != nil {
+		return err
+	}
+	r, err := a.newReceiver()
+	if err != nil {
+		return err
+	}
+	a.setTrouble(nil)
+	a.mu.Lock()
+	a.receiver = r
+	a.mu.Unlock()
+	a.stages.bot.reach()
+	a.announce()
+	a.log.Info("the gate is open", a.openFields(report)...)
+
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case <-r.Ready():
+			a.stages.transport.reach()
+		case <-ctx.Done():
+		}
+	}()
+	defer func() { <-watched }()
+	return r.Run(ctx, a.handle)
+}
+
+// handle passes an update on. It returns nil only when the update's outcome is on disk.
+func (a *App) handle(ctx context.Context, u transport.Update) error {
+	return a.loop.HandleUpdate(ctx, u)
+}
+
+func (a *App) openFields(report transport.StartReport) []zap.Field {
+	paths := a.opts.Config.Paths()
+	fields := []zap.Field{
+		zap.String("gate", a.opts.Gate), zap.String("version", a.opts.Version), zap.String("home", paths.Home), zap.String("socket", paths.Socket),
+		zap.String("transport", a.opts.Config.Transport.Mode), zap.String("bot", "@"+report.Bot.Username), zap.Int64("epoch", a.epoch),
+	}
+	if a.gate.Log().Torn() {
+		fields = append(fields, zap.Bool("torn_tail", true))
+	}
+	if report.Removed {
+		fields = append(fields, zap.Bool("own_webhook_removed", true))
+	}
+	return fields
+}
+
+// meetBot asks Telegram who the bot is and what is registered for it, for as long as it takes to reach Telegram. A token that is
+// refused, another gate on the same bot and a registration that is not ours end the start.
+func (a *App) meetBot(ctx context.Context) (transport.StartReport, error) {
+	wait := a.opts.RetryMin
+	for {
+		report, err := transport.CheckStart(ctx, a.client, transport.StartOptions{
+			Mode: a.opts.Config.Transport.Mode, URL: a.opts.Config.Transport.Webhook.URL, Replace: a.opts.Config.Transport.Webhook.Replace,
+			Own: a.ownRegistration, Bot: a.claimBot,
+		})
+		if err == nil {
+			return report, nil
+		}
+		if ctx.Err() != nil {
+			return report, context.Cause(ctx)
+		}
+		if final := startEnds(err); final != nil {
+			return report, final
+		}
+		if e, ok := errors.AsType[*transport.Error](err); ok && e.RetryAfter > wait {
+			wait = e.RetryAfter
+		}
+		// Two daemons that were started together must not come round together.
+		pause := wait/2 + rand.N(wait/2+1)
+		a.setTrouble(err)
+		a.announce()
+		a.log.Warn("Telegram cannot be reached yet; requests are taken and wait", zap.Error(err), zap.Duration("next_try_in", pause))
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return report, context.Cause(ctx)
+		case <-timer.C:
+		}
+		wait = min(2*wait, a.opts.RetryMax)
+	}
+}
+
+// CodeWebhookRegistered is the code of a start that found the bot registered with a webhook that is not this gate's.
+const CodeWebhookRegistered = "webhook-registered"
+
+// startEnds returns the error with which a start ends for good, or nil when trying again can help.
+func startEnds(err error) error {
+	if e, ok := errors.AsType[*transport.RegistrationError](err); ok {
+		return &gate.Error{Code: CodeWebhookRegistered, Message: e.Error(), Err: err}
+	}
+	e, ok := errors.AsType[*transport.Error](err)
+	switch {
+	case !ok:
+		return err // the bot's own lease
+	case e.Class == transport.ClassToken:
+		return &gate.Error{Code: gate.CodeConfig, Message: fmt.Sprintf("Telegram refuses the bot's token (%d %s)", e.Code, e.Description),
+			Hint: "ask @BotFather for the token of this bot and put it where the configuration names it", Err: err}
+	case e.Class == transport.ClassBadRequest:
+		return err
+	default:
+		return nil
+	}
+}
+
+// claimBot takes the lease on the bot itself: two gates on one bot would take each other's taps.
+func (a *App) claimBot(bot transport.User) error {
+	if a.botLease != nil {
+		return nil
+	}
+	held, err := lease.AcquireBot(bot.ID, a.client.APIHost(), a.opts.Config.Home)
+	if err != nil {
+		return err
+	}
+	a.botLease = held
+	a.cleanups.push("release the bot", func(context.Context) error { return held.Release() })
+	return nil
+}
+
+// listenSystemd is the value of transport.webhook.listen for a socket that a socket unit passes.
+const listenSystemd = "systemd"
+
+// newReceiver makes the configured transport.
+func (a *App) newReceiver() (receiver, error) {
+	logger := a.log.Named("transport")
+	ours := func() bool { return a.lease.Check() == nil }
+	if a.opts.Config.Transport.Mode != gate.ModeWebhook {
+		return transport.NewPoller(transport.PollOptions{Client: a.client, Logger: logger, Own: a.ownRegistration, ConfirmOnStop: ours}), nil
+	}
+	hook := a.opts.Config.Transport.Webhook
+	options := transport.WebhookOptions{
+		Client: a.client, URL: hook.URL, Listen: hook.Listen, Secret: a.secret, Replace: hook.Replace,
+		Own: a.ownRegistration, RemoveOnStop: ours, Logger: logger,
+	}
+	if hook.Listen == listenSystemd {
+		var err error
+		if options.Listener, err = sdnotify.Listener(); err != nil {
+			return nil, fmt.Errorf("transport.webhook.listen = %q: %w", hook.Listen, err)
+		}
+	}
+	return transport.NewWebhook(options)
+}
+
+// ownRegistration says whether a webhook that Telegram knows is one that this gate's last daemon registered and could not
+// remove. Any other is somebody's.
+func (a *App) ownRegistration(url string) bool {
+	return url != "" && url == a.opts.Config.Transport.Webhook.URL && url == a.before.WebhookURL
+}
+
+// tellf logs what lease and log have to say to people, once the start can no longer be refused: a refusal is one line on stderr,
+// its own.
+func (a *App) tellf(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.announced {
+		a.held = append(a.held, text)
+		return
+	}
+	a.log.Warn(text)
+}
+
+func (a *App) announce() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, text := range a.held {
+		a.log.Warn(text)
+	}
+	a.announced, a.held = true, nil
+}
+
+func (a *App) setTrouble(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.trouble = err
+}
+
+// status is what agents and `approvald status` are told.
+func (a *App) status(context.Context) (gateapi.Status, error) {
+	holder := a.lease.Holder()
+	stats := a.loop.Stats()
+	s := gateapi.Status{
+		Gate:      a.opts.Gate,
+		Holder:    &gateapi.Holder{PID: holder.PID, Mode: holder.Mode, Since: holder.Since, Epoch: a.epoch},
+		Transport: gateapi.Transport{Mode: a.opts.Config.Transport.Mode},
+		Pending:   stats.Pending,
+		Unsettled: stats.Unsettled,
+	}
+	a.mu.Lock()
+	r, trouble := a.receiver, a.trouble
+	a.mu.Unlock()
+	if trouble != nil {
+		s.Transport.Error = trouble.Error()
+	}
+	if r != nil {
+		health := r.Health()
+		s.Transport.Healthy, s.Transport.Error = health.Healthy, health.Error
+		if !health.LastSuccess.IsZero() {
+			s.Transport.LastSuccess = &health.LastSuccess
+		}
+	}
+	return s, nil
+}

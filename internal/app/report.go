@@ -1,0 +1,164 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/approvald/approvald/internal/approvallog"
+)
+
+const (
+	// startStep is how long the service manager is asked to wait at a time while the start makes progress.
+	startStep = 30 * time.Second
+	// receiveOverdue is how late a receive loop may come round before it is taken to hang: two calls that ran into their own
+	// limit of 30 s, and a little more. A network that is down is no hang.
+	receiveOverdue = 75 * time.Second
+)
+
+// report tells the service manager how far the daemon is, and vouches for it while every part shows progress.
+func (a *App) report(ctx context.Context) error {
+	defer func() { a.notify("stopping", a.opts.Notify.Stopping("stopping")) }()
+	if err := a.reportStart(ctx); err != nil {
+		return err
+	}
+	a.stages.ready.reach()
+	a.log.Info("ready", zap.String("gate", a.opts.Gate))
+	a.notify("ready", a.opts.Notify.Ready("serving gate "+a.opts.Gate))
+
+	interval := a.opts.Notify.WatchdogInterval()
+	if interval == 0 {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	vitals := a.vitals()
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		if stuck := vitals.stuck(); stuck != "" {
+			a.log.Error("no progress; the watchdog is not fed", zap.String("part", stuck))
+			a.notify("status", a.opts.Notify.Status("no progress: "+stuck))
+		} else {
+			a.notify("watchdog", a.opts.Notify.Watchdog())
+		}
+		vitals.probe()
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+}
+
+// reportStart keeps the service manager patient until every stage is reached. Telegram may take hours to be reachable, so the time
+// is extended for as long as the daemon is there to ask for it.
+func (a *App) reportStart(ctx context.Context) error {
+	tick := time.NewTicker(startStep / 3)
+	defer tick.Stop()
+	for {
+		a.notify("start", a.opts.Notify.ExtendTimeout(startStep))
+		a.notify("status", a.opts.Notify.Status(a.startStatus()))
+		select {
+		case <-a.stages.transport.done:
+			return nil
+		case <-ctx.Done():
+			return fmt.Errorf("stopped before the daemon was ready: %w", context.Cause(ctx))
+		case <-tick.C:
+		}
+	}
+}
+
+func (a *App) startStatus() string {
+	status := "starting: waiting for " + a.stages.current()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.trouble != nil {
+		status += ": " + a.trouble.Error()
+	}
+	return status
+}
+
+// vitals are the parts whose progress the watchdog vouches for.
+func (a *App) vitals() *vitals {
+	limit := a.opts.Notify.WatchdogInterval()
+	return &vitals{vitals: []*vital{
+		{name: "lease", limit: limit, probe: a.lease.Check},
+		{name: "log", limit: limit, probe: a.probeLog},
+		{name: "dispatch", limit: limit, probe: func() error { a.loop.Stats(); return nil }},
+		{name: "transport", limit: receiveOverdue, due: a.receiveDue},
+	}}
+}
+
+// probeLog goes the way of an append up to the write: the append lock, the guard, the fold of what others wrote.
+func (a *App) probeLog() error {
+	_, err := a.gate.Log().Update(context.Background(), func(*approvallog.Tx) error { return nil })
+	return err
+}
+
+func (a *App) receiveDue() time.Time {
+	a.mu.Lock()
+	r := a.receiver
+	a.mu.Unlock()
+	return r.Health().Due
+}
+
+// vital is one part: either it can be asked (probe), or it tells when it comes round next (due). A probe that ends with an error has
+// ended: errors are for those who hear them, the watchdog is for silence.
+type vital struct {
+	name  string
+	limit time.Duration
+	probe func() error
+	due   func() time.Time
+
+	mu    sync.Mutex
+	began time.Time // of a probe that has not returned, else zero
+}
+
+type vitals struct{ vitals []*vital }
+
+// stuck names the first part that shows no progress, or nothing.
+func (v *vitals) stuck() string {
+	for _, part := range v.vitals {
+		if part.isStuck(time.Now()) {
+			return part.name
+		}
+	}
+	return ""
+}
+
+// probe asks every part again whose last answer came. A part that never answers costs one goroutine until the watchdog ends it all.
+func (v *vitals) probe() {
+	for _, part := range v.vitals {
+		if part.probe != nil {
+			part.ask()
+		}
+	}
+}
+
+func (p *vital) ask() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.began.IsZero() {
+		return
+	}
+	p.began = time.Now()
+	go func() {
+		_ = p.probe() // that it returned is the answer
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.began = time.Time{}
+	}()
+}
+
+func (p *vital) isStuck(now time.Time) bool {
+	if p.due != nil {
+		due := p.due()
+		return !due.IsZero() && now.Sub(due) > p.limit
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.began.IsZero() && now.Sub(p.began) >= p.limit
+}
