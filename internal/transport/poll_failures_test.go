@@ -106,11 +106,11 @@ func TestPollSurvivesEveryFailure(t *testing.T) {
 		handle, ids := collect()
 		p, stop := s.run(t, handle)
 		for i, f := range failures {
-			queue = append(queue, f, f)
+			s.change(func() { queue = append(queue, f, f) })
 			s.push(tapJSON(int64(1000+i), 1))
 			time.Sleep(2 * time.Minute)
-			if len(*ids) != i+1 {
-				t.Fatalf("failure %d: the tap after it did not arrive: %v", i, *ids)
+			if len(ids()) != i+1 {
+				t.Fatalf("failure %d: the tap after it did not arrive: %v", i, ids())
 			}
 			if h := p.Health(); !h.Healthy || h.Error != "" {
 				t.Errorf("failure %d: health afterwards %+v", i, h)
@@ -143,8 +143,8 @@ func TestPollConflictsDifferInRemedy(t *testing.T) {
 			t.Error("a conflict with another poller removed a webhook")
 		}
 		time.Sleep(60 * time.Second)
-		if len(*ids) != 1 || !p.Health().Healthy || !p.Health().ConflictSince.IsZero() {
-			t.Errorf("after the conflict: %v, %+v", *ids, p.Health())
+		if len(ids()) != 1 || !p.Health().Healthy || !p.Health().ConflictSince.IsZero() {
+			t.Errorf("after the conflict: %v, %+v", ids(), p.Health())
 		}
 		stop()
 	})
@@ -177,8 +177,8 @@ func TestPollAndAWebhookThatAppears(t *testing.T) {
 				time.Sleep(time.Minute)
 				h := p.Health()
 				if own {
-					if len(*ids) != 1 || !h.Healthy {
-						t.Errorf("own leftover not removed: %v, %+v", *ids, h)
+					if len(ids()) != 1 || !h.Healthy {
+						t.Errorf("own leftover not removed: %v, %+v", ids(), h)
 					}
 				} else if len(s.made("deleteWebhook")) != 0 || h.Healthy || !strings.Contains(h.Error, "hooks.example.com:") || strings.Contains(h.Error, "secret-path") {
 					t.Errorf("foreign webhook: %+v", h)
@@ -206,10 +206,10 @@ func TestPollToken(t *testing.T) {
 		if n := len(s.made("getUpdates")); n < 15 || n > 40 {
 			t.Errorf("%d polls in 10 minutes with a dead token", n)
 		}
-		revoked = false
+		s.change(func() { revoked = false })
 		time.Sleep(time.Minute)
-		if len(*ids) != 1 || !p.Health().Healthy {
-			t.Errorf("after the token works again: %v, %+v", *ids, p.Health())
+		if len(ids()) != 1 || !p.Health().Healthy {
+			t.Errorf("after the token works again: %v, %+v", ids(), p.Health())
 		}
 		stop()
 	})
@@ -238,7 +238,9 @@ func TestPollHalfOpen(t *testing.T) {
 		hang := false
 		plain := s.answer
 		s.answer = func(ctx context.Context, c apiCall) (int, string, error) {
-			if hang && c.method == "getUpdates" {
+			var hung bool
+			s.change(func() { hung = hang })
+			if hung && c.method == "getUpdates" {
 				<-ctx.Done()
 				return 0, "", ctx.Err()
 			}
@@ -247,7 +249,7 @@ func TestPollHalfOpen(t *testing.T) {
 		handle, ids := collect()
 		p, stop := s.run(t, handle)
 		time.Sleep(time.Second)
-		hang = true
+		s.change(func() { hang = true })
 		time.Sleep(25 * time.Second) // the poll in hand ends, the next one hangs
 		time.Sleep(38 * time.Second) // 64 s: one second before it is given up
 		if h := p.Health(); h.Error != "" {
@@ -257,11 +259,11 @@ func TestPollHalfOpen(t *testing.T) {
 		if h := p.Health(); h.Healthy || h.Error == "" {
 			t.Errorf("not noticed: %+v", h)
 		}
-		hang = false
+		s.change(func() { hang = false })
 		s.push(tapJSON(9, 1))
 		time.Sleep(50 * time.Second)
-		if len(*ids) != 1 || !p.Health().Healthy {
-			t.Errorf("did not resume: %v %+v", *ids, p.Health())
+		if len(ids()) != 1 || !p.Health().Healthy {
+			t.Errorf("did not resume: %v %+v", ids(), p.Health())
 		}
 		stop()
 	})

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,6 +26,14 @@ type pollServer struct {
 	// fault is asked first; ok false lets the call through.
 	fault func(apiCall) (status int, body string, err error, ok bool)
 	added chan struct{}
+	state sync.Mutex // of what fault and handlers share with the test
+}
+
+// change runs f while neither fault nor a collecting handler runs.
+func (s *pollServer) change(f func()) {
+	s.state.Lock()
+	defer s.state.Unlock()
+	f()
 }
 
 func newPollServer(queue ...string) *pollServer {
@@ -40,10 +50,18 @@ func (s *pollServer) push(raw ...string) {
 }
 
 func (s *pollServer) serve(ctx context.Context, c apiCall) (int, string, error) {
-	if s.fault != nil {
-		if status, body, err, ok := s.fault(c); ok {
-			return status, body, err
-		}
+	s.state.Lock()
+	fault := s.fault
+	var ok bool
+	var status int
+	var body string
+	var err error
+	if fault != nil {
+		status, body, err, ok = fault(c)
+	}
+	s.state.Unlock()
+	if ok {
+		return status, body, err
 	}
 	switch c.method {
 	case "getMe":
@@ -117,12 +135,19 @@ func (s *pollServer) run(t *testing.T, handle Handler, options ...func(*PollOpti
 func ignore(context.Context, Update) error { return nil }
 
 // collect returns a handler that notes ids, and what it noted.
-func collect() (Handler, *[]int64) {
+func collect() (Handler, func() []int64) {
+	var mu sync.Mutex
 	var ids []int64
 	return func(_ context.Context, u Update) error {
-		ids = append(ids, u.ID)
-		return nil
-	}, &ids
+			mu.Lock()
+			defer mu.Unlock()
+			ids = append(ids, u.ID)
+			return nil
+		}, func() []int64 {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(ids)
+		}
 }
 
 func offsets(calls []apiCall) string {
@@ -140,18 +165,23 @@ func TestPollOffsetMovesOnlyBehindHandledUpdates(t *testing.T) {
 		var offered []int64
 		full := true
 		p, stop := s.run(t, func(_ context.Context, u Update) error {
-			offered = append(offered, u.ID)
-			if u.ID == 101 && full {
-				return disk
-			}
-			return nil
+			var err error
+			s.change(func() {
+				offered = append(offered, u.ID)
+				if u.ID == 101 && full {
+					err = disk
+				}
+			})
+			return err
 		})
 		time.Sleep(30 * time.Second)
-		for _, id := range offered[1:] {
-			if id != 101 {
-				t.Fatalf("update %d was offered before 101 was stored", id)
+		s.change(func() {
+			for _, id := range offered[1:] {
+				if id != 101 {
+					t.Errorf("update %d was offered before 101 was stored", id)
+				}
 			}
-		}
+		})
 		if got := offsets(s.made("getUpdates")); got != "" {
 			t.Errorf("offsets %q while 101 is not stored", got)
 		}
@@ -162,15 +192,15 @@ func TestPollOffsetMovesOnlyBehindHandledUpdates(t *testing.T) {
 		if p.Health().Healthy {
 			t.Error("healthy after a minute without a poll")
 		}
-		full = false
+		s.change(func() { full = false })
 		time.Sleep(10 * time.Second)
+		stop()
 		if last := offered[len(offered)-1]; last != 102 {
 			t.Errorf("last offered %d, want 102", last)
 		}
 		if got := offsets(s.made("getUpdates")); got != ",103" {
 			t.Errorf("offsets %q, want 103 after all three", got)
 		}
-		stop()
 		if tries := len(offered); tries > 40 {
 			t.Errorf("%d tries in a minute", tries)
 		}
@@ -205,15 +235,17 @@ func TestPollAdoptsLowerIDs(t *testing.T) {
 		_, stop := s.run(t, handle)
 		time.Sleep(time.Second)
 		// The server returns it whatever the offset, and again and again.
-		s.fault = func(c apiCall) (int, string, error, bool) {
-			if c.form["offset"] == "100000008" {
-				return 0, "", nil, false
+		s.change(func() {
+			s.fault = func(c apiCall) (int, string, error, bool) {
+				if c.form["offset"] == "100000008" {
+					return 0, "", nil, false
+				}
+				return 200, `{"ok":true,"result":[` + tapJSON(100_000_007, 1) + `]}`, nil, c.method == "getUpdates"
 			}
-			return 200, `{"ok":true,"result":[` + tapJSON(100_000_007, 1) + `]}`, nil, c.method == "getUpdates"
-		}
+		})
 		time.Sleep(30 * time.Second)
 		stop()
-		if got := fmt.Sprint(*ids); got != "[700000000 100000007]" {
+		if got := fmt.Sprint(ids()); got != "[700000000 100000007]" {
 			t.Errorf("handled %s", got)
 		}
 		calls := s.made("getUpdates")
@@ -237,8 +269,8 @@ func TestPollSkipsPoisonOneByOne(t *testing.T) {
 		p, stop := s.run(t, handle, func(o *PollOptions) { o.Logger = zap.New(core) })
 		time.Sleep(10 * time.Second)
 		stop()
-		if fmt.Sprint(*ids) != "[100 104]" || p.Health().Skipped != 3 || logs.Len() != 3 {
-			t.Errorf("handled %v, skipped %d, %d log lines", *ids, p.Health().Skipped, logs.Len())
+		if fmt.Sprint(ids()) != "[100 104]" || p.Health().Skipped != 3 || logs.Len() != 3 {
+			t.Errorf("handled %v, skipped %d, %d log lines", ids(), p.Health().Skipped, logs.Len())
 		}
 		if got := offsets(s.made("getUpdates")); got != ",105" {
 			t.Errorf("offsets %q", got)
@@ -253,14 +285,16 @@ func TestPollPassesANamelessUpdate(t *testing.T) {
 		handle, ids := collect()
 		_, stop := s.run(t, handle)
 		time.Sleep(time.Second)
-		s.fault = func(c apiCall) (int, string, error, bool) {
-			return 200, `{"ok":true,"result":[{"update_id":"101"}]}`, nil, c.form["offset"] == "101"
-		}
+		s.change(func() {
+			s.fault = func(c apiCall) (int, string, error, bool) {
+				return 200, `{"ok":true,"result":[{"update_id":"101"}]}`, nil, c.form["offset"] == "101"
+			}
+		})
 		s.push(tapJSON(102, 1))
 		time.Sleep(time.Minute)
 		stop()
-		if fmt.Sprint(*ids) != "[100 102]" {
-			t.Errorf("handled %v", *ids)
+		if fmt.Sprint(ids()) != "[100 102]" {
+			t.Errorf("handled %v", ids())
 		}
 	})
 }
@@ -400,7 +434,7 @@ func TestPollReadyAndHealth(t *testing.T) {
 		if h := p.Health(); h.Healthy || h.Mode != "poll" || !strings.Contains(h.Error, "network is unreachable") {
 			t.Errorf("health %+v", h)
 		}
-		down = false
+		s.change(func() { down = false })
 		select {
 		case <-p.Ready():
 		case <-time.After(15 * time.Second):
