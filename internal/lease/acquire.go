@@ -223,12 +223,11 @@ func (t *taker) standby(ctx context.Context, held *HeldError) (*Lease, error) {
 // waitForeign waits until another implementation's record may have changed.
 // Its process holds nothing that the kernel would tell of, so a tick counts.
 func (t *taker) waitForeign(ctx context.Context) error {
-	n, err := newNotifier(t.sys)
+	n, err := newNotifier(t.sys, filepath.Base(t.recordPath))
 	if err != nil {
 		n = &notifier{}
 	}
 	defer n.close()
-	n.prefix = filepath.Base(t.recordPath)
 	n.add(t.daemonDir, dirEvents)
 	tick := time.NewTimer(watchPeriod)
 	defer tick.Stop()

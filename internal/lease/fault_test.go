@@ -86,7 +86,7 @@ func TestEveryStepFails(t *testing.T) {
 		mustAcquire(t, o).Release()
 		return seen
 	}
-	for name, setup := range map[string]func(*testing.T) gate{"free": newGate, "dead": deadGate} {
+	for name, setup := range map[string]func(*testing.T) gate{"free": func(t *testing.T) gate { return newGate(t) }, "dead": deadGate} {
 		all := steps(t, setup(t))
 		if len(all) < 4 {
 			t.Fatalf("%s: steps %v", name, all)

@@ -87,14 +87,14 @@ func holdKernelLock(t *testing.T, g gate) (release func()) {
 // process is this test binary in a role of roles_test.go. It is told what to
 // do on stdin and answers on stdout, line by line.
 type process struct {
-	t     *testing.T
+	t     testing.TB
 	cmd   *exec.Cmd
 	in    *os.File
 	lines chan string
 }
 
 // start runs a role; wrap, when given, is a command line to put before it.
-func start(t *testing.T, role string, g gate, wrap ...string) *process {
+func start(t testing.TB, role string, g gate, wrap ...string) *process {
 	t.Helper()
 	argv := append(wrap, os.Args[0])
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -103,7 +103,7 @@ func start(t *testing.T, role string, g gate, wrap ...string) *process {
 	return startCommand(t, cmd)
 }
 
-func startCommand(t *testing.T, cmd *exec.Cmd) *process {
+func startCommand(t testing.TB, cmd *exec.Cmd) *process {
 	t.Helper()
 	inRead, inWrite, err := os.Pipe()
 	if err != nil {
@@ -133,6 +133,14 @@ func (p *process) pid() int { return p.cmd.Process.Pid }
 
 func (p *process) tell(line string) {
 	fmt.Fprintln(p.in, line)
+}
+
+// ask tells and returns the answer; the second result is false when the process
+// ended. It may be called from any goroutine.
+func (p *process) ask(line string) (string, bool) {
+	p.tell(line)
+	answer, ok := <-p.lines
+	return answer, ok
 }
 
 // hear returns the next line; a process that ends instead fails the test.

@@ -104,7 +104,7 @@ func (t *taker) noLock(err error) error {
 // kernel does to a process however it ends. A slow tick stands in for file
 // systems that do not tell.
 func (t *taker) waitKernel(ctx context.Context) (*kernelLock, error) {
-	n, err := newNotifier(t.sys)
+	n, err := newNotifier(t.sys, "")
 	if err != nil {
 		t.report(Event{Kind: WatchDegraded, Path: t.flockPath, Text: "no inotify, so the standby looks only now and then: " + err.Error()})
 		n = &notifier{}

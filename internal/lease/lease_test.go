@@ -25,7 +25,7 @@ type gate struct {
 	events *eventLog
 }
 
-func newGate(t *testing.T) gate {
+func newGate(t testing.TB) gate {
 	t.Helper()
 	home, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -36,7 +36,7 @@ func newGate(t *testing.T) gate {
 
 // newFastGate is a gate in memory where the machine has such a place: for tests
 // of many rounds, which would wait for the disk most of the time.
-func newFastGate(t *testing.T) gate {
+func newFastGate(t testing.TB) gate {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "lease-test-")
 	if err != nil {

@@ -16,19 +16,20 @@ import (
 type notifier struct {
 	// C holds at most one unread notice. It is nil, and never ready, in the
 	// zero notifier, which watches nothing.
-	C    chan struct{}
-	fd   int
-	file *os.File
-	// prefix, when set, is how a name in a watched directory must start.
+	C      chan struct{}
+	fd     int
+	file   *os.File
 	prefix string
 }
 
-func newNotifier(sys *system) (*notifier, error) {
+// newNotifier watches nothing yet. prefix, when not empty, is how a name in a
+// watched directory must start to be worth a notice.
+func newNotifier(sys *system, prefix string) (*notifier, error) {
 	fd, err := sys.inotify()
 	if err != nil {
 		return nil, err
 	}
-	n := &notifier{C: make(chan struct{}, 1), fd: fd, file: os.NewFile(uintptr(fd), "inotify")}
+	n := &notifier{C: make(chan struct{}, 1), fd: fd, file: os.NewFile(uintptr(fd), "inotify"), prefix: prefix}
 	go n.read()
 	return n, nil
 }

@@ -19,6 +19,8 @@ func runRole(role string) int {
 		return holderRole(home, lines, false)
 	case "standby":
 		return holderRole(home, lines, true)
+	case "broken":
+		return brokenRole(home, lines)
 	case "foreign":
 		return foreignRole(home, lines)
 	case "sleeper":

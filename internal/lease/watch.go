@@ -31,13 +31,12 @@ type watcher struct {
 
 func (w *watcher) start(l *Lease) {
 	w.quit = make(chan struct{})
-	n, err := newNotifier(l.t.sys)
+	n, err := newNotifier(l.t.sys, "telegram-transport.")
 	if err != nil {
 		l.t.report(Event{Kind: WatchDegraded, Path: l.t.daemonDir,
 			Text: fmt.Sprintf("no inotify, so the lease is checked every %v only: %v; %s", watchPeriod, err, l.t.daemonDir)})
 		n = &notifier{}
 	}
-	n.prefix = "telegram-transport."
 	w.done.Go(func() {
 		defer n.close()
 		tick := time.NewTicker(watchPeriod)
