@@ -123,6 +123,9 @@ func (d Draft) payload() ([]byte, error) {
 		if text, err = json.Marshal(p); err != nil {
 			return nil, fmt.Errorf("%w: payload: %w", ErrInvalid, err)
 		}
+		if string(text) == "null" {
+			return nil, nil // a nil map or pointer
+		}
 		if replacedUTF8(text) {
 			return nil, fmt.Errorf("%w: the payload has invalid UTF-8", ErrInvalid)
 		}

@@ -1,0 +1,166 @@
+package approvallog
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The costs that are promised are ratios within one run, so that they hold on any machine. Each
+// benchmark measures both sides in turns and reports the ratio of their medians.
+
+func median(d []time.Duration) time.Duration {
+	slices.Sort(d)
+	return d[len(d)/2]
+}
+
+// BenchmarkAppend compares the append of one record with a bare write and fdatasync of the same
+// bytes to a file beside it: at most 1.3 times.
+func BenchmarkAppend(b *testing.B) {
+	path := logPath(b)
+	l := openTest(b, path)
+	line := append(mustAppend(b, l, "k")[0].Raw, '\n')
+	bare, err := os.OpenFile(filepath.Join(filepath.Dir(path), "bare"), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer bare.Close()
+	var ours, theirs []time.Duration
+	for b.Loop() {
+		start := time.Now()
+		mustAppend(b, l, "k")
+		ours = append(ours, time.Since(start))
+		start = time.Now()
+		if _, err := bare.Write(line); err != nil {
+			b.Fatal(err)
+		}
+		if err := syscall.Fdatasync(int(bare.Fd())); err != nil {
+			b.Fatal(err)
+		}
+		theirs = append(theirs, time.Since(start))
+	}
+	b.ReportMetric(float64(median(ours))/float64(median(theirs)), "x-bare")
+	b.ReportMetric(float64(median(ours).Microseconds()), "µs-median")
+}
+
+// BenchmarkConcurrentAppend compares 64 appenders with one: at least 10 times the rate.
+func BenchmarkConcurrentAppend(b *testing.B) {
+	const appenders, each = 64, 10
+	l := openTest(b, logPath(b), func(o *Options) { o.LockWait = time.Minute })
+	var serial, together time.Duration
+	for b.Loop() {
+		start := time.Now()
+		for range each {
+			mustAppend(b, l, "k")
+		}
+		serial += time.Since(start)
+		start = time.Now()
+		var group sync.WaitGroup
+		for range appenders {
+			group.Go(func() {
+				for range each {
+					mustAppend(b, l, "k")
+				}
+			})
+		}
+		group.Wait()
+		together += time.Since(start)
+	}
+	b.ReportMetric(appenders*float64(serial)/float64(together), "x-serial")
+}
+
+// longLog makes a log of n records of the usual size without the engine's fsyncs.
+func longLog(b *testing.B, n int) string {
+	b.Helper()
+	path := logPath(b)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		b.Fatal(err)
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer f.Close()
+	var text bytes.Buffer
+	head, now := Head{}, testClock
+	for i := range n {
+		d := event(EventRequested, "agent:builder", fmt.Sprintf("deploy-%d", i/2), map[string]any{
+			"class": "deploy.production", "summary": "Roll out the new version to all regions", "reversible": true, "execution": "harness",
+			"payload_hash": "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a", "wait_until": "2026-08-05T09:14:02.000Z",
+			"approvald": map[string]any{"expires_at": "2026-08-05T09:14:02.000Z", "quorum": 1, "request_digest": "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"},
+		})
+		if i%2 == 1 {
+			d = event(EventGranted, "human:alice", fmt.Sprintf("deploy-%d", i/2), map[string]any{
+				"class": "deploy.production", "payload_hash": "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a", "note": "ok",
+				"sender": map[string]any{"channel": "telegram", "id": 111},
+			})
+		}
+		now = now.Add(time.Second)
+		r, err := encode(head, now, d)
+		if err != nil {
+			b.Fatal(err)
+		}
+		head = r.Head()
+		text.Write(r.Raw)
+		text.WriteByte('\n')
+		if text.Len() > 1<<20 || i == n-1 {
+			if _, err := text.WriteTo(f); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	return path
+}
+
+// BenchmarkVerify compares verify with the bare SHA-256 of the same file in one pass.
+func BenchmarkVerify(b *testing.B) {
+	path := longLog(b, 200_000)
+	info, err := os.Stat(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(info.Size())
+	var ours, theirs []time.Duration
+	for b.Loop() {
+		start := time.Now()
+		if report := verify(b, path); report.Status != StatusClean {
+			b.Fatalf("%+v", report)
+		}
+		ours = append(ours, time.Since(start))
+		start = time.Now()
+		f, err := os.Open(path)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := io.Copy(sha256.New(), f); err != nil {
+			b.Fatal(err)
+		}
+		f.Close()
+		theirs = append(theirs, time.Since(start))
+	}
+	b.ReportMetric(float64(median(ours))/float64(median(theirs)), "x-sha256")
+}
+
+// BenchmarkOpen is the start without a snapshot: verify and fold into requests.
+func BenchmarkOpen(b *testing.B) {
+	const records = 200_000
+	path := longLog(b, records)
+	for b.Loop() {
+		q := NewRequests()
+		l, err := Open(Options{Path: path, Fold: q})
+		if err != nil || q.Len() != records/2 {
+			b.Fatal(err, q.Len())
+		}
+		l.Close()
+	}
+	b.ReportMetric(records*float64(b.N)/b.Elapsed().Seconds(), "records/s")
+}
