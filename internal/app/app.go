@@ -20,6 +20,9 @@ import (
 // ErrStarted reports a second Start of one App. A stopped App is not started again: make a new one.
 var ErrStarted = errors.New("this daemon was started before")
 
+// ErrStopped reports a stop that was asked for before the start had come to its end.
+var ErrStopped = errors.New("the daemon was stopped while it started")
+
 // errStopRequested ends the group for a stop that somebody asked for.
 var errStopRequested = errors.New("a stop was requested")
 
@@ -106,7 +109,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	if err := a.Start(ctx); err != nil {
+	if err := a.Start(ctx); err != nil && !errors.Is(err, ErrStopped) {
 		return err
 	}
 	<-a.done
@@ -136,7 +139,7 @@ func (a *App) Start(ctx context.Context) error {
 		return nil
 	case <-a.done:
 		if a.err == nil {
-			return context.Cause(a.stopped)
+			return ErrStopped
 		}
 		return a.err
 	}
@@ -169,25 +172,23 @@ func (a *App) Stop() error {
 func (a *App) serve(g *run.Group) error {
 	err := g.Run()
 	asked := errors.Is(err, errStopRequested) || errors.Is(err, run.ErrSignal)
-	if a.stages.socket.reached() {
-		a.logEnd(err, asked)
+	log := a.log
+	if !a.isAnnounced() {
+		log = zap.NewNop() // the error is the one line of a refused start
 	}
-	failed := a.cleanups.run(a.log, a.opts.StopLimit/18)
+	if asked {
+		log.Info("stopping", zap.String("why", err.Error()))
+	} else {
+		log.Error("a part of the daemon failed; stopping", zap.Error(err))
+	}
+	failed := a.cleanups.run(log, a.opts.StopLimit/18)
 	a.client.Close()
 	if asked {
 		// What failed was logged with its name; the stop itself was done.
-		a.log.Info("stopped", zap.String("gate", a.opts.Gate), zap.Bool("clean", failed == nil))
+		log.Info("stopped", zap.String("gate", a.opts.Gate), zap.Bool("clean", failed == nil))
 		return nil
 	}
 	return errors.Join(err, failed)
-}
-
-func (a *App) logEnd(err error, asked bool) {
-	if asked {
-		a.log.Info("stopping", zap.String("why", err.Error()))
-		return
-	}
-	a.log.Error("a part of the daemon failed; stopping", zap.Error(err))
 }
 
 // drain is how long the actors get out of StopLimit; the clean-ups, at most six of them, have the rest.

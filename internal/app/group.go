@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
 	"syscall"
@@ -177,10 +178,10 @@ func (a *App) serveAgents(ctx context.Context) error {
 		return err
 	}
 	a.cleanups.push("remove the socket", func(context.Context) error {
-		if err := listener.Close(); err != nil && !errors.Is(err, os.ErrClosed) && !errors.Is(err, syscall.EINVAL) {
+		if err := listener.Close(); !errors.Is(err, net.ErrClosed) {
 			return err
 		}
-		return nil
+		return nil // the server closed it at its end
 	})
 	server := gateapi.NewServer(gateapi.ServerOptions{Gate: a.opts.Gate, Ops: gateapi.Local(a.gate, a.status), Logger: a.log.Named("socket")})
 	a.stages.socket.reach()

@@ -196,6 +196,12 @@ func (a *App) announce() {
 	a.announced, a.held = true, nil
 }
 
+func (a *App) isAnnounced() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.announced
+}
+
 func (a *App) setTrouble(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -203,14 +209,23 @@ func (a *App) setTrouble(err error) {
 }
 
 // status is what agents and `approvald status` are told.
-func (a *App) status(context.Context) (gateapi.Status, error) {
+func (a *App) status(ctx context.Context) (gateapi.Status, error) {
 	holder := a.lease.Holder()
 	stats := a.loop.Stats()
+	// The loop does not run before Telegram was reached; requests are taken all the same.
+	log := a.gate.Log()
+	if err := log.Refresh(ctx); err != nil {
+		return gateapi.Status{}, err
+	}
+	pending := 0
+	if err := log.View(func() { pending = a.gate.Requests().PendingCount(a.opts.Now(), "") }); err != nil {
+		return gateapi.Status{}, err
+	}
 	s := gateapi.Status{
 		Gate:      a.opts.Gate,
 		Holder:    &gateapi.Holder{PID: holder.PID, Mode: holder.Mode, Since: holder.Since, Epoch: a.epoch},
 		Transport: gateapi.Transport{Mode: a.opts.Config.Transport.Mode},
-		Pending:   stats.Pending,
+		Pending:   pending,
 		Unsettled: stats.Unsettled,
 	}
 	a.mu.Lock()

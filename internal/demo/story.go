@@ -259,6 +259,9 @@ func survive(ctx context.Context, w *world, h hand) error {
 		return err
 	}
 	w.screen.show("Alice", card, false)
+	if err := w.awaitNoted(ctx); err != nil {
+		return err
+	}
 	w.screen.line("  " + w.screen.style(styleCyan, fmt.Sprintf("$ kill -9 %d", w.daemon.pid())))
 	if err := w.daemon.signal(syscall.SIGKILL); err != nil {
 		return err

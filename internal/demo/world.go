@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -196,6 +197,30 @@ func (w *world) awaitCard(ctx context.Context, key string) (telegramtest.Message
 		return card, fmt.Errorf("no card for %s reached the phone: %w", key, err)
 	}
 	return card, nil
+}
+
+// awaitNoted waits until the daemon has noted every message that it sent. One that is killed between Telegram's answer and that note
+// has to send the card again, under a button that counts as well; that is right, and not the story of this chapter.
+func (w *world) awaitNoted(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, stepLimit)
+	defer cancel()
+	journal := filepath.Join(w.dir, "state", "approvald", "default", ".approval", "daemon", "deliveries.jsonl")
+	look := time.NewTicker(2 * time.Millisecond)
+	defer look.Stop()
+	for {
+		text, err := os.ReadFile(journal)
+		if err != nil {
+			return err
+		}
+		if bytes.Count(text, []byte(`"delivery.sent"`)) >= bytes.Count(text, []byte(`"delivery.intended"`)) {
+			return nil
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return fmt.Errorf("the daemon did not note what it sent: %w", context.Cause(ctx))
+		}
+	}
 }
 
 // awaitSettled waits until a message has lost its buttons.
