@@ -77,7 +77,6 @@ func bodyLines(m Message, width int) []string {
 		}
 		line.WriteString(opens[unit])
 		if r == '\n' {
-			line.WriteString(closes[unit])
 			flush()
 		} else {
 			line.WriteString(printable(string(r)))

@@ -2,6 +2,7 @@ package telegramtest
 
 import (
 	"encoding/json"
+	"errors"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,6 +16,17 @@ const (
 	maxRawText  = 32768 // bytes as sent
 	maxEntities = 100
 )
+
+// Parse reads text as the server does for a parse_mode: "HTML", "Markdown",
+// "MarkdownV2" or "" for text without markup. It returns what people see, with
+// its entities; the error is worded as the description of the answer.
+func Parse(text, parseMode string) (string, []Entity, error) {
+	out, es, err := formatted(text, parseMode, "")
+	if err != nil {
+		return "", nil, errors.New(err.Description)
+	}
+	return out, es, nil
+}
 
 // formatted parses a text argument with its parse_mode or entities argument.
 func formatted(text, mode, entities string) (string, []Entity, *apiError) {

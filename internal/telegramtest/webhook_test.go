@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -284,7 +285,7 @@ func TestReplacedWebhookGetsWhatWasNotAcknowledged(t *testing.T) {
 // deliveries do. An uploaded certificate is the only one that is trusted.
 func TestCertificates(t *testing.T) {
 	hook := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	hook.Config.ErrorLog = nil
+	hook.Config.ErrorLog = log.New(io.Discard, "", 0)
 	hook.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	hook.StartTLS()
 	t.Cleanup(hook.Close)
