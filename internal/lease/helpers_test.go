@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -91,6 +92,8 @@ type process struct {
 	cmd   *exec.Cmd
 	in    *os.File
 	lines chan string
+	// wrapped: cmd is a command that runs the role as its child.
+	wrapped bool
 }
 
 // start runs a role; wrap, when given, is a command line to put before it.
@@ -99,8 +102,12 @@ func start(t testing.TB, role string, g gate, wrap ...string) *process {
 	argv := append(wrap, os.Args[0])
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), "LEASE_TEST_ROLE="+role, "LEASE_TEST_HOME="+g.home)
-	cmd.Stderr = os.Stderr
-	return startCommand(t, cmd)
+	if len(wrap) == 0 { // unshare complains when its child is killed
+		cmd.Stderr = os.Stderr
+	}
+	p := startCommand(t, cmd)
+	p.wrapped = len(wrap) > 0
+	return p
 }
 
 func startCommand(t testing.TB, cmd *exec.Cmd) *process {
@@ -129,7 +136,19 @@ func startCommand(t testing.TB, cmd *exec.Cmd) *process {
 	return p
 }
 
-func (p *process) pid() int { return p.cmd.Process.Pid }
+// pid is the process that plays the role; 0 when it has ended. A command that
+// was put before it is its parent.
+func (p *process) pid() int {
+	if !p.wrapped {
+		return p.cmd.Process.Pid
+	}
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", p.cmd.Process.Pid))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	child, _ := strconv.Atoi(strings.TrimSpace(string(raw)))
+	return child
+}
 
 func (p *process) tell(line string) {
 	fmt.Fprintln(p.in, line)
@@ -180,7 +199,9 @@ func (p *process) kill() {
 	if p.cmd.ProcessState != nil {
 		return
 	}
-	p.cmd.Process.Kill()
+	if pid := p.pid(); pid > 0 {
+		unix.Kill(pid, unix.SIGKILL)
+	}
 	p.reap()
 }
 

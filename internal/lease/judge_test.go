@@ -228,6 +228,7 @@ func TestHolderKeepsItsLease(t *testing.T) {
 		"boot id unreadable":      func(m *machine) { m.boot = "" },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			g, m := newGate(t), newMachine(t)
 			l, err := Acquire(t.Context(), m.apply(g.options()))
 			if err != nil {
@@ -261,6 +262,7 @@ func TestTornRecords(t *testing.T) {
 		"larger than any": strings.Repeat("x", maxRecord+1),
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			g := newGate(t)
 			g.write(t, g.record(), text)
 			begin := time.Now()

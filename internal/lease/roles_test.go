@@ -23,6 +23,10 @@ func runRole(role string) int {
 		return brokenRole(home, lines)
 	case "foreign":
 		return foreignRole(home, lines)
+	case "inspector":
+		r, err := Inspect(home)
+		fmt.Printf("held=%v %+v %v\n", r.Held, r, err)
+		return 0
 	case "sleeper":
 		fmt.Println("sleeping")
 		lines.Scan()

@@ -50,12 +50,11 @@ func (t *taker) enterSection(k *kernelLock) (*section, error) {
 		return nil, err
 	}
 	for range 2 { // the second time after an eviction
-		err := t.fs.CreateExclusive("lease.section", t.sectionPath, entry, 0o600)
+		err := t.createSection(entry)
 		if err == nil {
 			return &section{path: t.sectionPath, data: entry}, nil
 		}
 		if !errors.Is(err, fs.ErrExist) {
-			removeExact(t.sectionPath, entry) // it may be in place and not yet durable
 			return nil, unavailable(t.sectionPath, "the take-over section cannot be made", hintFor(err), err)
 		}
 		if !t.evictDead(k) {
@@ -63,6 +62,21 @@ func (t *taker) enterSection(k *kernelLock) (*section, error) {
 		}
 	}
 	return nil, errSectionBusy
+}
+
+// createSection puts the whole entry in place at once. Its bytes are synced, so
+// that a power failure cannot leave an entry that nobody can read and everybody
+// waits for; its name need not survive one.
+func (t *taker) createSection(entry []byte) error {
+	temp := durable.TempName(t.sectionPath)
+	defer os.Remove(temp)
+	if err := t.writeTemp("lease.section", temp, entry); err != nil {
+		return err
+	}
+	if err := t.fs.Before("lease.section.link", t.sectionPath); err != nil {
+		return err
+	}
+	return os.Link(temp, t.sectionPath)
 }
 
 // evictDead removes the section of a process that has certainly ended.
@@ -156,11 +170,10 @@ var errMoved = errors.New("the record changed")
 // them would overwrite its successor. ready is asked right before.
 func (t *taker) replace(old observed, data []byte, ready func() bool) error {
 	temp := durable.TempName(t.recordPath)
-	if err := t.writeTemp(temp, data); err != nil {
-		os.Remove(temp)
+	defer os.Remove(temp)
+	if err := t.writeTemp("lease.record", temp, data); err != nil {
 		return unavailable(t.recordPath, "the record cannot be written", hintFor(err), err)
 	}
-	defer os.Remove(temp)
 	if !ready() {
 		return errMoved
 	}
@@ -203,8 +216,8 @@ func (t *taker) replaceByRename(temp string, old observed) error {
 	return t.syncRecord()
 }
 
-func (t *taker) writeTemp(temp string, data []byte) error {
-	f, err := t.fs.OpenFile("lease.record", temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+func (t *taker) writeTemp(op, temp string, data []byte) error {
+	f, err := t.fs.OpenFile(op, temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}

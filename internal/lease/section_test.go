@@ -45,6 +45,7 @@ func TestSectionOfALiveProcessIsNeverEvicted(t *testing.T) {
 		"without a pid":       `{"nonce":"n"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			g := deadGate(t)
 			g.write(t, g.section(), entry)
 			record, _ := os.ReadFile(g.record())
