@@ -388,10 +388,10 @@ func (c *Core) owesAnything(id CycleID, req approvallog.Request) bool {
 	return false
 }
 
-// done reports whether no later record can change what a settled card says.
+// done reports whether no later record can change what a card settled to this state says. Not settled is not done.
 func done(s approvallog.State) bool {
 	switch s {
-	case approvallog.StatePending, approvallog.StateGranted, approvallog.StateStarted:
+	case "", approvallog.StatePending, approvallog.StateGranted, approvallog.StateStarted:
 		return false
 	default:
 		return true

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -90,15 +91,30 @@ func escapedUnitsOf(r rune) int {
 	}
 }
 
-// head is the longest beginning of s that takes at most limit units in HTML, never ending inside a character.
+// head is the longest beginning of s that takes at most limit units in HTML, never ending inside a character or inside
+// a sequence that is drawn as one.
 func head(s string, limit int) string {
 	n := 0
 	for i, r := range s {
 		if n += escapedUnitsOf(r); n > limit {
-			return s[:i]
+			return s[:seam(s, i)]
 		}
 	}
 	return s
+}
+
+// seam is the last place at or before cut where s can be cut without tearing a joined sequence.
+func seam(s string, cut int) int {
+	const joiner, emojiSelector = '\u200d', '\ufe0f'
+	for cut > 0 {
+		last, size := utf8.DecodeLastRuneInString(s[:cut])
+		next, _ := utf8.DecodeRuneInString(s[cut:])
+		if last != joiner && next != joiner && next != emojiSelector && !unicode.Is(unicode.M, next) {
+			break
+		}
+		cut -= size
+	}
+	return cut
 }
 
 func runes(s string) int { return utf8.RuneCountInString(s) }

@@ -44,6 +44,20 @@ func Count(s string) int {
 	return n
 }
 
+// Rewrite returns s with each hidden character, newlines and tabs among them, as what spell makes of it. It is for
+// notations that have escapes of their own. r is utf8.RuneError with size 1 for a byte that is not UTF-8.
+func Rewrite(s string, spell func(r rune, raw string) string) string {
+	var b strings.Builder
+	b.Grow(len(s))
+	scan(s, func(raw string, r rune, hidden bool) {
+		if hidden {
+			raw = spell(r, raw)
+		}
+		b.WriteString(raw)
+	})
+	return b.String()
+}
+
 // escape rewrites s. keep names hidden characters that stay.
 func escape(s string, keep func(rune) bool, marks bool) string {
 	if plain(s) {
