@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/approvald/approvald/internal/approvallog"
 	"github.com/approvald/approvald/internal/gate"
@@ -53,18 +54,18 @@ const codeUsage = "usage"
 // exitByCode is the exit code of each refusal; a code that is not listed is
 // exitFailure.
 var exitByCode = map[string]int{
-	gate.CodeInvalidRequest:      exitUsage,
-	gate.CodeConfig:              exitUsage,
-	codeUsage:                    exitUsage,
-	gate.CodeRequestConflict:     exitConflict,
-	gate.CodeBusy:                exitConflict,
-	gate.CodeLogCorrupt:          exitCorrupt,
-	gate.CodeLogTorn:             exitTorn,
-	gateapi.CodeUnreachable:      exitUnreachable,
-	"telegram-poller-running":    exitLeaseHeld,
-	"webhook-registered":         exitLeaseHeld,
-	"bot-owned-elsewhere":        exitLeaseHeld,
-	"telegram-lease-unavailable": exitLeaseLost,
+	gate.CodeInvalidRequest:     exitUsage,
+	gate.CodeConfig:             exitUsage,
+	codeUsage:                   exitUsage,
+	gate.CodeRequestConflict:    exitConflict,
+	gate.CodeBusy:               exitConflict,
+	gate.CodeLogCorrupt:         exitCorrupt,
+	gate.CodeLogTorn:            exitTorn,
+	gateapi.CodeUnreachable:     exitUnreachable,
+	lease.CodePollerRunning:     exitLeaseHeld,
+	lease.CodeWebhookRegistered: exitLeaseHeld,
+	lease.CodeBotOwned:          exitLeaseHeld,
+	lease.CodeUnavailable:       exitLeaseLost,
 }
 
 // outcomeError ends a verb that has said everything already: the code is all
@@ -104,6 +105,24 @@ type failure struct {
 	exit    int
 }
 
+// leaseCode is the frozen code of an error about the gate's or the bot's lease,
+// empty for any other.
+func leaseCode(err error) string {
+	if e, ok := errors.AsType[*lease.HeldError](err); ok {
+		return e.Code
+	}
+	if e, ok := errors.AsType[*lease.BotHeldError](err); ok {
+		return e.Code
+	}
+	if e, ok := errors.AsType[*lease.UnavailableError](err); ok {
+		return e.Code
+	}
+	if errors.Is(err, lease.ErrLost) {
+		return lease.CodeUnavailable
+	}
+	return ""
+}
+
 // describe finds what to tell about err and which exit code it has.
 func describe(err error) failure {
 	if nr, ok := errors.AsType[notRunError](err); ok {
@@ -116,10 +135,9 @@ func describe(err error) failure {
 		f.code, f.hint = codeUsage, "Try: "+e.try
 	} else if e, ok := errors.AsType[*gate.Error](err); ok {
 		f.code, f.message, f.hint = e.Code, e.Error(), e.Hint
-	} else if e, ok := errors.AsType[*lease.HeldError](err); ok {
-		f.code = e.Code
-	} else if e, ok := errors.AsType[*lease.UnavailableError](err); ok {
-		f.code, f.hint = e.Code, e.Hint
+	} else if code := leaseCode(err); code != "" {
+		// People look these codes up, so they stand in the line too.
+		f.code, f.message = code, code+": "+strings.TrimPrefix(f.message, code+": ")
 	} else if errors.Is(err, approvallog.ErrCorrupt) {
 		f.code, f.hint = gate.CodeLogCorrupt, "look at the damage with: approvald log verify"
 	} else if errors.Is(err, approvallog.ErrTorn) {

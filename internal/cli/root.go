@@ -32,7 +32,9 @@ func (e *env) finish(err error) int {
 	case err == nil:
 	default:
 		if sig, ok := errors.AsType[signalError](err); ok {
-			e.ui.fail(sig.failure())
+			if sig.key != "" {
+				e.ui.fail(sig.failure())
+			}
 			return dieBySignal(sig.sig)
 		}
 		if oe, ok := errors.AsType[outcomeError](err); ok {

@@ -13,17 +13,17 @@ import (
 // signal, so that a shell or supervisor sees what happened.
 type signalError struct {
 	sig syscall.Signal
-	key string // the request that was waited for
+	key string // the request that was waited for, if it was one
 }
 
 func (e signalError) Error() string { return unix.SignalName(e.sig) }
 
 func (e signalError) failure() failure {
-	f := failure{code: "interrupted", message: unix.SignalName(e.sig) + ": stopped waiting; nothing was decided by that"}
-	if e.key != "" {
-		f.hint = "wait on with: approvald wait " + quoteArg(e.key)
+	return failure{
+		code:    "interrupted",
+		message: unix.SignalName(e.sig) + ": stopped waiting for " + e.key + "; nothing was decided by that",
+		hint:    "wait on with: approvald wait " + quoteArg(e.key),
 	}
-	return f
 }
 
 // withSignals is ctx that ends with a signalError on the signals that ask a
