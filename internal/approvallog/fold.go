@@ -36,12 +36,15 @@ type entry struct {
 	running *Request // the earlier cycle whose execution is still running, nil for none
 }
 
-func (e *entry) request() Request {
+// shown is the cycle that the key's state is that of. Nobody but the entry writes through it.
+func (e *entry) shown() *Request {
 	if e.running != nil {
-		return *e.running
+		return e.running
 	}
-	return e.cycle
+	return &e.cycle
 }
+
+func (e *entry) request() Request { return *e.shown() }
 
 // NewRequests returns the fold of an empty log.
 func NewRequests() *Requests {
@@ -92,8 +95,8 @@ func (q *Requests) Pending() []Request {
 func (q *Requests) PendingCount(now time.Time, requester string) int {
 	n := 0
 	for e := range maps.Values(q.pending) {
-		r := e.request()
-		if r.StateAt(now) == StatePending && (requester == "" || r.Requester == requester) {
+		r := e.shown()
+		if !r.PastDeadline(now) && (requester == "" || r.Requester == requester) {
 			n++
 		}
 	}
@@ -105,9 +108,9 @@ func (q *Requests) PendingCount(now time.Time, requester string) int {
 func (q *Requests) ExclusiveHolder(exclusive string, now time.Time) (Request, bool) {
 	var holder Request
 	for e := range maps.Values(q.exclusive[exclusive]) {
-		r := e.request()
-		if r.StateAt(now) == StatePending && (holder.Seq == 0 || r.Seq < holder.Seq) {
-			holder = r
+		r := e.shown()
+		if !r.PastDeadline(now) && (holder.Seq == 0 || r.Seq < holder.Seq) {
+			holder = *r
 		}
 	}
 	return holder, holder.Seq != 0
@@ -153,7 +156,7 @@ func (q *Requests) Apply(rec Record) error {
 }
 
 func (q *Requests) index(key string, e *entry) {
-	r := e.request()
+	r := e.shown()
 	if r.State != StatePending {
 		return
 	}
@@ -171,7 +174,7 @@ func (q *Requests) index(key string, e *entry) {
 
 func (q *Requests) unindex(key string, e *entry) {
 	delete(q.pending, key)
-	exclusive := e.request().Exclusive
+	exclusive := e.shown().Exclusive
 	if holders, ok := q.exclusive[exclusive]; ok {
 		delete(holders, key)
 		if len(holders) == 0 {

@@ -112,7 +112,7 @@ func TestRecordOfARequestIsTheFormats(t *testing.T) {
 	cost := 12.5
 	full := NewRequest{
 		Key: "deploy:api#41", Class: "deploy.production", Summary: "restart", Task: "T-1", Requester: "agent:ci",
-		Payload: []byte(`{"argv":["kubectl"]}`), TTL: time.Hour, Quorum: 2, Exclusive: "prod", FollowUp: strings.Repeat("f", 64),
+		Payload: []byte(`{"argv":["kubectl"]}`), TTL: time.Hour, Quorum: 2, Exclusive: "prod",
 		Reversible: true, EstCostUSD: &cost, WaitFor: 10 * time.Minute, Peer: &Peer{UID: 1004, PID: 77},
 	}
 	req := mustCreate(t, g, full)
@@ -120,7 +120,7 @@ func TestRecordOfARequestIsTheFormats(t *testing.T) {
 
 	hash := hashHex(full.Payload)
 	want := map[string]string{
-		"deploy:api#41": `{"approvald":{"exclusive":"prod","expires_at":"2026-08-04T10:00:00.000Z","follow_up":"` + full.FollowUp + `","pid":77,"quorum":2,` +
+		"deploy:api#41": `{"approvald":{"exclusive":"prod","expires_at":"2026-08-04T10:00:00.000Z","pid":77,"quorum":2,` +
 			`"request_digest":"` + req.Digest + `","uid":1004},"class":"deploy.production","est_cost_usd":12.5,"execution":"harness","payload_hash":"` + hash + `",` +
 			`"reversible":true,"summary":"restart","wait_until":"2026-08-04T09:10:00.000Z"}`,
 		"k": `{"approvald":{"expires_at":"2026-08-05T09:00:00.000Z","quorum":1,"request_digest":"` + least.Digest + `"},` +

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -155,25 +154,6 @@ func (n *node) duration(name string, fallback, least, most time.Duration) time.D
 		return d
 	}
 	return fallback
-}
-
-// fraction answers a number between 0 and 1, both excluded, or 0 when the key is missing.
-func (n *node) fraction(name string) float64 {
-	const want = "write a number between 0 and 1, such as 0.5"
-	v, ok := n.take(name)
-	if !ok {
-		return 0
-	}
-	x, ok := v.(float64)
-	if !ok {
-		n.fault(name, want, "is %s", describe(v))
-		return 0
-	}
-	if !(x > 0 && x < 1) || math.IsNaN(x) {
-		n.fault(name, want, "%v is out of range", x)
-		return 0
-	}
-	return x
 }
 
 // strings answers an array of strings; ok is false when the key is missing or not acceptable.

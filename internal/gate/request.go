@@ -39,7 +39,7 @@ type NewRequest struct {
 	TTL        time.Duration // 0 when the asker gave none
 	Quorum     int           // 0 when the asker gave none
 	Exclusive  string        // at most one pending request may hold this key; empty for none
-	FollowUp   string        // hash of the payload that describes the request to open next; empty for none
+	FollowUp   string        // what to ask for next, part of the digest; refused as long as nothing opens it
 	Reversible bool
 	EstCostUSD *float64 // nil when the asker gave none
 	Again      bool     // open a fresh cycle when the key's last one has ended
@@ -171,8 +171,8 @@ func (r NewRequest) checkLimits() error {
 		return refuse(CodeInvalidRequest, "give a positive duration", "a wait of %v is out of range", r.WaitFor)
 	case r.Quorum < 0:
 		return refuse(CodeInvalidRequest, "give 1 or more", "a quorum of %d is out of range", r.Quorum)
-	case r.FollowUp != "" && !isHash(r.FollowUp):
-		return refuse(CodeInvalidRequest, "give the payload hash of the request to open next", "the follow-up is no payload hash")
+	case r.FollowUp != "":
+		return refuse(CodeInvalidRequest, "ask for the second step once the first is done", "follow-ups are not available in this version")
 	case r.EstCostUSD != nil && (math.IsNaN(*r.EstCostUSD) || math.IsInf(*r.EstCostUSD, 0) || *r.EstCostUSD < 0):
 		return refuse(CodeInvalidRequest, "give an amount of 0 or more", "the estimated cost is no amount")
 	default:

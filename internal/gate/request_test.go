@@ -135,7 +135,7 @@ func TestBindingStopsAtTheLimit(t *testing.T) {
 		t.Errorf("exactly the limit: %v", err)
 	}
 	// Each of these characters takes six bytes in JSON.
-	escaped := bytes.Repeat([]byte("\x01"), MaxPayload/2)
+	escaped := bytes.Repeat([]byte("\x01"), MaxPayload/6)
 	canonical, file, err := BindPayload("x", escaped)
 	if err != nil || !bytes.Equal(file, escaped) || len(canonical) > 1024 {
 		t.Errorf("text that outgrows the limit in JSON is not bound as a file: %v", err)
@@ -220,7 +220,7 @@ func TestLimitsThatAnAskerGives(t *testing.T) {
 		"cost negative":     func(r *NewRequest) { x := -0.5; r.EstCostUSD = &x },
 		"cost not a number": func(r *NewRequest) { x := math.NaN(); r.EstCostUSD = &x },
 		"cost infinite":     func(r *NewRequest) { x := math.Inf(1); r.EstCostUSD = &x },
-		"follow-up":         func(r *NewRequest) { r.FollowUp = "../x" },
+		"follow-up":         func(r *NewRequest) { r.FollowUp = strings.Repeat("f", 64) },
 		"task":              func(r *NewRequest) { r.Task = "a\nb" },
 		"exclusive":         func(r *NewRequest) { r.Exclusive = "a\nb" },
 	} {
