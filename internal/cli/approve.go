@@ -168,13 +168,17 @@ func (e *env) confirm(ctx context.Context, d desk, verb, key string, yes bool) e
 	if err != nil {
 		return err
 	}
-	printRequest(e.ui.tell, req)
 	canonical, file, err := d.gate.Payload(req.PayloadHash)
+	var text verbatim
+	if err == nil {
+		text, err = readPayloadText(canonical, file, req.PayloadHash)
+	}
 	if err != nil {
 		return fmt.Errorf("payload of %s cannot be shown, so nothing is decided: %w", key, err)
 	}
+	printRequest(e.ui.tell, req)
 	e.ui.tell("payload:")
-	e.ui.show("  | ", describePayload(canonical, file))
+	e.ui.show("  | ", text)
 	if yes {
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"strings"
 	"unicode"
@@ -54,12 +55,11 @@ func (u *ui) line(format string, args ...any) {
 	u.write(fmt.Sprintf(format, clean(args)...) + "\n")
 }
 
-// block prints text of several lines, each behind prefix, so that it cannot
-// pass for a line of ours.
-func (u *ui) block(prefix, text string) {
-	text = strings.TrimSuffix(text, "\n")
-	for l := range strings.SplitSeq(text, "\n") {
-		u.write(prefix + visible.Text(l) + "\n")
+// block prints text of several lines, each behind prefix, so that none can pass
+// for a line of ours.
+func (u *ui) block(prefix string, text verbatim) {
+	for l := range text.lines() {
+		u.write(prefix + l + "\n")
 	}
 }
 
@@ -118,9 +118,9 @@ func (u *ui) ask(format string, args ...any) {
 }
 
 // show prints text of several lines to the person, each behind prefix.
-func (u *ui) show(prefix, text string) {
-	for l := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
-		_, _ = fmt.Fprintln(u.err, prefix+visible.Text(l))
+func (u *ui) show(prefix string, text verbatim) {
+	for l := range text.lines() {
+		_, _ = fmt.Fprintln(u.err, prefix+l)
 	}
 }
 
@@ -154,9 +154,9 @@ func (u *ui) fail(f failure) {
 	switch {
 	case f.hint == "":
 	case strings.HasPrefix(f.hint, "Try: "):
-		u.show("", f.hint)
+		u.tell("%s", f.hint)
 	default:
-		u.show("hint: ", f.hint)
+		u.tell("hint: %s", f.hint)
 	}
 }
 
@@ -170,8 +170,12 @@ func (u *ui) bold(s string) verbatim {
 
 func (u *ui) write(s string) { u.raw([]byte(s)) }
 
-// verbatim is text that was cleaned already.
+// verbatim is text that was made visible already.
 type verbatim string
+
+func (v verbatim) lines() iter.Seq[string] {
+	return strings.SplitSeq(strings.TrimSuffix(string(v), "\n"), "\n")
+}
 
 // clean makes the text among format arguments visible. Numbers and times cannot
 // carry anything.

@@ -10,6 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/approvald/approvald/internal/approvallog"
+	"github.com/approvald/approvald/internal/dispatch"
+	"github.com/approvald/approvald/internal/gate"
+	"github.com/approvald/approvald/internal/visible"
 )
 
 func newShowCommand(e *env) *cobra.Command {
@@ -44,12 +47,15 @@ else the canonical JSON. Compare them before you use what was approved.`,
 				return nil
 			}
 			printRequest(e.ui.line, req)
+			var text verbatim
+			if err == nil {
+				text, err = readPayloadText(canonical, file, req.PayloadHash)
+			}
 			if err != nil {
-				e.ui.say("payload of %s: %s", req.Key, err)
-				return nil
+				return err
 			}
 			e.ui.line("payload:")
-			e.ui.block("  | ", describePayload(canonical, file))
+			e.ui.block("  | ", text)
 			return nil
 		},
 	}
@@ -57,49 +63,38 @@ else the canonical JSON. Compare them before you use what was approved.`,
 	return cmd
 }
 
-// payloadEnvelope is what approvald itself binds (text, file, command); other
-// JSON is bound as it is.
-type payloadEnvelope struct {
-	Kind   string   `json:"kind"`
-	Text   *string  `json:"text"`
-	Name   string   `json:"name"`
-	SHA256 string   `json:"sha256"`
-	Size   *int64   `json:"size"`
-	Argv   []string `json:"argv"`
-	Cwd    string   `json:"cwd"`
-}
-
+// boundBytes are the bytes that the asker gave: of a file or a text its own,
+// else the JSON.
 func boundBytes(canonical, file []byte) []byte {
-	var p payloadEnvelope
-	switch {
-	case file != nil:
+	if file != nil {
 		return file
-	case json.Unmarshal(canonical, &p) == nil && p.Kind == "text" && p.Text != nil:
-		return []byte(*p.Text)
-	default:
+	}
+	var t struct {
+		Kind string `json:"kind"`
+		Text string `json:"text"`
+	}
+	if json.Unmarshal(canonical, &t) != nil || t.Kind != "text" {
 		return canonical
 	}
+	// JSON of the asker's own may look like a text and hold more than that.
+	if bound, _, err := gate.BindPayload("", []byte(t.Text)); err != nil || !bytes.Equal(bound, canonical) {
+		return canonical
+	}
+	return []byte(t.Text)
 }
 
-// describePayload is the whole payload as text for a person. Nothing is cut; a
-// file that is not text is named by size and hash, as the card does.
-func describePayload(canonical, file []byte) string {
-	var p payloadEnvelope
-	if err := json.Unmarshal(canonical, &p); err == nil {
-		switch {
-		case p.Kind == "text" && p.Text != nil:
-			return *p.Text
-		case p.Kind == "command" && len(p.Argv) > 0:
-			return "argv  " + quoteArgv(p.Argv) + "\ncwd   " + quoteArg(p.Cwd)
-		case file != nil && p.Size != nil:
-			return fmt.Sprintf("file %s, %d bytes\nsha256 %s", quoteArg(p.Name), *p.Size, p.SHA256)
-		}
+// readPayloadText is the whole payload as the phone shows it. A file that is not
+// text is named by its size and hash.
+func readPayloadText(canonical, file []byte, hash string) (verbatim, error) {
+	body, err := dispatch.ReadBody(canonical, file, hash)
+	if err != nil {
+		return "", err
 	}
-	var b bytes.Buffer
-	if err := json.Indent(&b, canonical, "", "  "); err != nil {
-		return string(canonical)
+	if body.File && body.Text == "" {
+		d := body.Document
+		return verbatim(visible.Line(fmt.Sprintf("file %s, %d bytes, sha256 %s", quoteArg(d.Name), len(d.Data), d.SHA256))), nil
 	}
-	return b.String()
+	return verbatim(body.Text), nil
 }
 
 // printRequest prints what the gate knows first and what the asker claims last,
