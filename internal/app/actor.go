@@ -15,7 +15,7 @@ import (
 var errInterrupted = errors.New("the daemon is stopping")
 
 // PanicError is a panic in one of the daemon's parts, turned into an error so that the stop stays orderly: the lease is
-// released and the log is whole. Error carries the stack, because there is no second chance to see it.
+// released and the log is whole. The stack is logged where the panic is met: there is no second chance to see it.
 type PanicError struct {
 	Part  string
 	Value any
@@ -60,6 +60,9 @@ func actor(g *run.Group, log *zap.Logger, name string, drain time.Duration, exec
 				log.Warn("a part did not stop in time and is left behind", zap.String("part", name), zap.Duration("after", drain))
 				return fmt.Errorf("%s did not stop within %s", name, drain)
 			}
+		}
+		if p, ok := errors.AsType[*PanicError](err); ok {
+			log.Error("panic", zap.String("part", p.Part), zap.Any("value", p.Value), zap.ByteString("stack", p.Stack))
 		}
 		switch {
 		case ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled) || errors.Is(err, errInterrupted)):

@@ -176,11 +176,7 @@ func (a *App) serve(g *run.Group) error {
 	if !a.isAnnounced() {
 		log = zap.NewNop() // the error is the one line of a refused start
 	}
-	if asked {
-		log.Info("stopping", zap.String("why", err.Error()))
-	} else {
-		log.Error("a part of the daemon failed; stopping", zap.Error(err))
-	}
+	log.Info("stopping", zap.String("why", err.Error()))
 	failed := a.cleanups.run(log, a.opts.StopLimit/18)
 	a.client.Close()
 	if asked {

@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/approvald/approvald/internal/gate"
 	"github.com/approvald/approvald/internal/lease"
@@ -114,6 +115,29 @@ func TestStopIsIdempotentFromAnywhere(t *testing.T) {
 	awaitClosed(t, "the next daemon", b.Ready())
 }
 
+func TestAnOrdinaryStopIsClean(t *testing.T) {
+	o, _ := testGate(t)
+	core, logs := observer.New(zap.InfoLevel)
+	o.Logger = zap.New(core)
+	a := start(t, o)
+	awaitClosed(t, "the daemon", a.Ready())
+	if err := a.Stop(); err != nil {
+		t.Error(err)
+	}
+	for _, entry := range logs.FilterLevelExact(zap.WarnLevel).All() {
+		t.Errorf("warning: %s %v", entry.Message, entry.ContextMap())
+	}
+	for _, entry := range logs.FilterLevelExact(zap.ErrorLevel).All() {
+		t.Errorf("error: %s %v", entry.Message, entry.ContextMap())
+	}
+	if got := logs.FilterMessage("stopped").FilterField(zap.Bool("clean", true)).Len(); got != 1 {
+		t.Errorf("%d lines say that the stop was clean", got)
+	}
+	if _, err := os.Lstat(o.Config.Paths().Socket); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket is still there: %v", err)
+	}
+}
+
 func TestStopBeforeStart(t *testing.T) {
 	o, telegram := testGate(t)
 	a, err := New(o)
@@ -164,9 +188,14 @@ func TestASecondInstanceIsRefusedWithoutSideEffects(t *testing.T) {
 func TestARefusedTokenIsAConfigurationFault(t *testing.T) {
 	o, telegram := testGate(t)
 	telegram.Revoke("7000000001:" + strings.Repeat("n", 35))
+	core, logs := observer.New(zap.DebugLevel)
+	o.Logger = zap.New(core)
 	err := Run(t.Context(), o)
 	if gate.ErrorCode(err) != gate.CodeConfig {
 		t.Errorf("got %v", err)
+	}
+	if n := logs.FilterLevelExact(zap.InfoLevel).Len() + logs.FilterLevelExact(zap.WarnLevel).Len() + logs.FilterLevelExact(zap.ErrorLevel).Len(); n != 0 {
+		t.Errorf("%d lines were logged beside the refusal: %v", n, logs.All())
 	}
 	if strings.Contains(fmt.Sprintf("%v %+v", err, err), telegram.Token()) {
 		t.Error("the error shows the token")

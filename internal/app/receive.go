@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -38,17 +39,34 @@ func (a *App) receive(ctx context.Context) error {
 	a.announce()
 	a.log.Info("the gate is open", a.openFields(report)...)
 
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	beside.Go(func() {
 		select {
 		case <-r.Ready():
 			a.stages.transport.reach()
 		case <-ctx.Done():
 		}
-	}()
-	defer func() { <-watched }()
+	})
+	beside.Go(func() { a.lookAtChat(ctx) })
 	return r.Run(ctx, a.handle)
+}
+
+// lookAtChat warns about a chat that no card can reach, before the first request finds out. It refuses nothing: the bot may be
+// let into the chat at any time.
+func (a *App) lookAtChat(ctx context.Context) {
+	chat := a.opts.Config.Telegram.ChatID
+	_, err := a.client.GetChat(ctx, chat)
+	remedy := ""
+	switch transport.ClassOf(err) {
+	case transport.ClassChatNotFound:
+		remedy = "check telegram.chat_id; in a private chat the person has to write to the bot first, in a group the bot has to be a member"
+	case transport.ClassForbidden:
+		remedy = "let the bot into the chat again"
+	default:
+		return
+	}
+	a.log.Warn("the gate's chat cannot be reached; requests are kept until it can", zap.Int64("chat_id", chat), zap.Error(err), zap.String("remedy", remedy))
 }
 
 // handle passes an update on. It returns nil only when the update's outcome is on disk.
