@@ -249,24 +249,6 @@ approvers = []
 	}
 }
 
-func TestNobodyIsAnApproverByDefault(t *testing.T) {
-	const head = "home = \"/srv/gate\"\n"
-	const tail = "[telegram]\nchat_id = 5\n"
-	for _, approvers := range []string{"", "approvers = []\n", `approvers = [""]` + "\n", `approvers = " "` + "\n", `approvers = ","` + "\n",
-		`approvers = "*"` + "\n", `approvers = ["@alice_ops"]` + "\n", "approvers = [111]\n", "approvers = [{}]\n",
-		`approvers = [{id = "*", telegram_user_id = 5}]` + "\n", `approvers = [{id = "a", telegram_user_id = 777000}]` + "\n",
-		`approvers = [{id = "a", telegram_user_id = 136817688}]` + "\n", `approvers = [{id = "a", telegram_user_id = 0}]` + "\n"} {
-		got := faultLines(t, head+approvers+tail)
-		if len(got) == 0 || !strings.Contains(strings.Join(got, " "), "approvers") {
-			t.Errorf("%q: faults %q", approvers, got)
-		}
-	}
-	_, err := ParseConfig("prod", "f", []byte(head+`approvers = ["@alice_ops"]`+"\n"+tail))
-	if err == nil || !strings.Contains(err.Error(), "numeric user id") {
-		t.Errorf("a user name is refused without naming the numeric id: %v", err)
-	}
-}
-
 func TestEndpointsSpeakTLSUnlessTheyAreLocal(t *testing.T) {
 	for base, ok := range map[string]bool{
 		"https://api.telegram.org": true, "https://bots.example.com/x/": true, "http://localhost:8081": true,
@@ -307,70 +289,6 @@ func TestSyntaxFaultsNameTheirLine(t *testing.T) {
 		if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: %v, want one line from %s", doc, err, want)
 		}
-	}
-}
-
-func TestRulesNarrowAndNeverWiden(t *testing.T) {
-	doc := `home = "/srv/gate"
-[telegram]
-chat_id = 5
-[[approvers]]
-id = "alice"
-telegram_user_id = 1
-[[approvers]]
-id = "bob"
-telegram_user_id = 2
-[[approvers]]
-id = "carol"
-telegram_user_id = 3
-[requests]
-ttl = "2h"
-quorum = 2
-[[rules]]
-class = "deploy.production"
-quorum = 3
-ttl = "10m"
-[[rules]]
-class = "deploy.*"
-quorum = 1
-ttl = "9h"
-approvers = ["bob", "alice"]
-[[rules]]
-class = "*.drop"
-approvers = ["carol", "bob"]
-`
-	cfg, err := ParseConfig("prod", "f", []byte(doc))
-	if err != nil {
-		t.Fatal(err)
-	}
-	alice, bob, carol := Approver{"alice", 1}, Approver{"bob", 2}, Approver{"carol", 3}
-	tests := []struct {
-		class string
-		want  Rule
-	}{
-		{"deploy.production", Rule{Pattern: "deploy.production", Quorum: 3, TTL: 10 * time.Minute, Approvers: []Approver{alice, bob, carol}}},
-		{"deploy.staging", Rule{Pattern: "deploy.*", Quorum: 2, TTL: 2 * time.Hour, Approvers: []Approver{alice, bob}}},
-		{"deploy.production.eu", Rule{Pattern: "deploy.*", Quorum: 2, TTL: 2 * time.Hour, Approvers: []Approver{alice, bob}}},
-		{"db.table.drop", Rule{Pattern: "*.drop", Quorum: 2, TTL: 2 * time.Hour, Approvers: []Approver{bob, carol}}},
-		{"deploy", Rule{Quorum: 2, TTL: 2 * time.Hour, Approvers: []Approver{alice, bob, carol}}},
-		{"deployment.x", Rule{Quorum: 2, TTL: 2 * time.Hour, Approvers: []Approver{alice, bob, carol}}},
-	}
-	for _, tt := range tests {
-		if got := cfg.Rule(tt.class); !reflect.DeepEqual(got, tt.want) {
-			t.Errorf("%s: %+v, want %+v", tt.class, got, tt.want)
-		}
-	}
-	if r := cfg.Rule("deploy.x"); r.Allows(carol) || !r.Allows(alice) || r.Allows(Approver{"alice", 9}) {
-		t.Error("Allows does not follow the rule's approvers")
-	}
-	if _, ok := cfg.ApproverByUserID(0); ok {
-		t.Error("id 0 is an approver")
-	}
-	if a, ok := cfg.ApproverByUserID(2); !ok || a != bob {
-		t.Errorf("id 2 is %v", a)
-	}
-	if a, ok := cfg.ApproverByActor("human:carol"); !ok || a != carol {
-		t.Errorf("human:carol is %v", a)
 	}
 }
 
@@ -458,46 +376,6 @@ func TestGateNamesAreFitForFilesAndUnits(t *testing.T) {
 	} {
 		if err := CheckGateName(name); (err == nil) != ok {
 			t.Errorf("%q: %v", name, err)
-		}
-	}
-}
-
-func TestHomeIsDerivedFromTheEnvironment(t *testing.T) {
-	doc := []byte(strings.TrimPrefix(smallConfig, "home = \"/srv/gate\"\n"))
-	for _, tt := range []struct{ state, xdg, home, want string }{
-		{"/var/lib/approvald/prod", "/x", "/home/u", "/var/lib/approvald/prod/.approval"},
-		{"/var/lib/a:/var/lib/b", "", "/home/u", "/var/lib/a/.approval"},
-		{"", "/x", "/home/u", "/x/approvald/prod/.approval"},
-		{"", "", "/home/u", "/home/u/.local/state/approvald/prod/.approval"},
-		{"relative", "relative", "/home/u", "/home/u/.local/state/approvald/prod/.approval"},
-		{"", "", "", ""},
-	} {
-		t.Setenv("STATE_DIRECTORY", tt.state)
-		t.Setenv("XDG_STATE_HOME", tt.xdg)
-		t.Setenv("HOME", tt.home)
-		cfg, err := ParseConfig("prod", "f", doc)
-		if (err == nil) != (tt.want != "") || cfg.Home != tt.want {
-			t.Errorf("%+v: %q, %v", tt, cfg.Home, err)
-		}
-	}
-}
-
-func TestSocketStandsWhereTheEnvironmentSays(t *testing.T) {
-	cfg := Config{Gate: "prod", Home: "/srv/gate"}
-	for _, tt := range []struct{ runtime, xdg, want string }{
-		{"/run/approvald/prod", "/run/user/7", "/run/approvald/prod/approvald.sock"},
-		{"", "/run/user/7", "/run/user/7/approvald/prod.sock"},
-		{"", "", "/srv/gate/run/approvald.sock"},
-		{"relative", "relative", "/srv/gate/run/approvald.sock"},
-	} {
-		t.Setenv("RUNTIME_DIRECTORY", tt.runtime)
-		t.Setenv("XDG_RUNTIME_DIR", tt.xdg)
-		p := cfg.Paths()
-		if p.Socket != tt.want || !slices.Contains(p.Sockets, "/srv/gate/run/approvald.sock") {
-			t.Errorf("%+v: %q of %q", tt, p.Socket, p.Sockets)
-		}
-		if slices.Sort(p.Sockets); len(slices.Compact(p.Sockets)) != len(p.Sockets) {
-			t.Errorf("%+v: a socket twice in %q", tt, p.Sockets)
 		}
 	}
 }

@@ -3,7 +3,9 @@ package gate
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
+	"syscall"
 )
 
 // Codes of [Error]. They are a stable interface: programs read them in the JSON output.
@@ -67,7 +69,19 @@ func refuse(code, hint, format string, args ...any) *Error {
 
 // internalError wraps a failure of the machine under what was being done.
 func internalError(err error, format string, args ...any) *Error {
-	return &Error{Code: CodeInternal, Message: fmt.Sprintf(format, args...) + ": " + err.Error(), Err: err}
+	return &Error{Code: CodeInternal, Message: fmt.Sprintf(format, args...) + ": " + err.Error(), Hint: machineHint(err), Err: err}
+}
+
+// machineHint says what to do about a failure of the machine.
+func machineHint(err error) string {
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return "free some space, then try again: nothing was recorded"
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		return "run as the user that the gate belongs to, or go through the daemon's socket (approvald up)"
+	default:
+		return ""
+	}
 }
 
 // Fault is one thing that is wrong with a configuration file.

@@ -123,7 +123,7 @@ func mapError(err error, doing string) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	e := &Error{Code: CodeInternal, Message: doing + ": " + err.Error(), Err: err}
+	e := internalError(err, "%s", doing)
 	switch {
 	case errors.Is(err, approvallog.ErrCorrupt):
 		e.Code, e.Hint = CodeLogCorrupt, "nothing is sent or decided until it is repaired; look at it with: approvald log verify"

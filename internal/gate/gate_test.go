@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -379,4 +381,36 @@ func race(t *testing.T, n int, job func(i int) helperJob) []helperResult {
 		}
 	}
 	return results
+}
+
+func TestFullDiskRefusesAndRecordsNothing(t *testing.T) {
+	var full atomic.Bool
+	var at string
+	hook := func(op, _ string) error {
+		if full.Load() && op == at {
+			return &durable.Partial{N: 3, Err: syscall.ENOSPC}
+		}
+		return nil
+	}
+	for _, at = range []string{"payload.write", "append.write"} {
+		full.Store(false)
+		g := openGate(t, testConfig(filepath.Join(t.TempDir(), ".approval")), OpenOptions{FS: durable.FS{Hook: hook}})
+		mustCreate(t, g, newRequest("before"))
+		in := newRequest("k")
+		in.Payload = []byte(`{"at":"` + at + `"}`)
+		full.Store(true)
+		_, _, err := g.Create(t.Context(), in)
+		wantCode(t, err, CodeInternal)
+		if !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("%s: err = %v", at, err)
+		} else if e, _ := errors.AsType[*Error](err); !strings.Contains(e.Hint, "space") {
+			t.Errorf("%s: hint = %q", at, e.Hint)
+		}
+		if n := records(t, g); n != 1 {
+			t.Errorf("%s: %d records", at, n)
+		}
+		// With space again the same process goes on.
+		full.Store(false)
+		mustCreate(t, g, in)
+	}
 }
