@@ -68,7 +68,6 @@ func TestStandbyTakesOver(t *testing.T) {
 // verifies after each kill, each request is decided as it was tapped and once, and no card is shown twice except where the answer to
 // a send was lost with the daemon.
 func TestKillAtAnyMoment(t *testing.T) {
-	const rounds = 25
 	w := newWorld(t)
 	w.up().kill() // now there is a log to verify
 	phone := w.telegram.Phone(alice)
@@ -77,7 +76,7 @@ func TestKillAtAnyMoment(t *testing.T) {
 		waiter *process
 	}
 	var requests []asked
-	for i := range rounds {
+	for i := range killRounds {
 		daemon := w.start("up")
 		key := fmt.Sprintf("round:%d", i)
 		requests = append(requests, asked{key, w.start("request", key, "--class", "deploy.production", "--summary", "s", "--wait")})
