@@ -129,8 +129,8 @@ func (f FS) SyncDir(op, dir string) error {
 
 // complete writes a synced temporary file beside path and returns its name. It removes what it
 // made when it fails, so that retries on a full disk leave nothing behind.
-func (f FS) complete(op, path string, data []byte, perm os.FileMode) (temp string, err error) {
-	temp = TempName(path)
+func (f FS) complete(op, path string, data []byte, perm os.FileMode) (_ string, err error) {
+	temp := TempName(path)
 	file, err := f.OpenFile(op, temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
 	if err != nil {
 		return "", err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -194,6 +195,28 @@ func (p *process) signal(sig unix.Signal) {
 	}
 }
 
+// stop stops the process and returns when every thread of it has stopped.
+func (p *process) stop() {
+	p.t.Helper()
+	p.signal(unix.SIGSTOP)
+	waitUntil(p.t, func() bool {
+		stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.pid()))
+		if err != nil || len(stats) == 0 {
+			p.t.Fatal("no threads: ", err)
+		}
+		for _, path := range stats {
+			raw, err := os.ReadFile(path)
+			if err != nil {
+				continue // a thread that ended
+			}
+			if stat, err := procid.ParseStat(raw); err != nil || stat.State != 'T' {
+				return false
+			}
+		}
+		return true
+	})
+}
+
 // kill ends the process with SIGKILL and reaps it. It may be called twice.
 func (p *process) kill() {
 	if p.cmd.ProcessState != nil {
@@ -215,7 +238,7 @@ func (p *process) reap() int {
 }
 
 // waitUntil waits for a state that nothing announces.
-func waitUntil(t *testing.T, state func() bool) {
+func waitUntil(t testing.TB, state func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
 	for !state() {

@@ -40,7 +40,7 @@ func race(t *testing.T, g gate, racers, rounds int, wrap []string) {
 		stopped := -1
 		if random.IntN(3) == 0 {
 			stopped = random.IntN(racers)
-			procs[stopped].signal(unix.SIGSTOP)
+			procs[stopped].stop()
 		}
 		for _, p := range procs {
 			p.tell("take")
@@ -74,7 +74,7 @@ func race(t *testing.T, g gate, racers, rounds int, wrap []string) {
 			h.kill()
 			spawnRacer(holder)
 		default:
-			h.signal(unix.SIGSTOP)
+			h.stop()
 			probe := procs[(holder+1)%racers]
 			probe.tell("take")
 			probe.expect("refused " + CodePollerRunning)
@@ -99,7 +99,7 @@ func TestStoppedHolderKeepsItsLease(t *testing.T) {
 	p.expect("ready")
 	p.tell("take")
 	p.expect("held")
-	p.signal(unix.SIGSTOP)
+	p.stop()
 	begin := time.Now()
 	_, err := Acquire(t.Context(), g.options())
 	held := wantHeld(t, err)
@@ -122,7 +122,7 @@ func TestStoppedHolderWakesToALostLease(t *testing.T) {
 	p.expect("ready")
 	p.tell("take")
 	p.expect("held")
-	p.signal(unix.SIGSTOP)
+	p.stop()
 	for _, path := range []string{g.record(), g.flock()} {
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
@@ -145,7 +145,7 @@ func TestLockFileRemovedUnderALiveHolder(t *testing.T) {
 	p.expect("ready")
 	p.tell("take")
 	p.expect("held")
-	p.signal(unix.SIGSTOP) // so that the newcomer is surely first
+	p.stop() // so that the newcomer is surely first
 	if err := os.Remove(g.flock()); err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +225,7 @@ func TestStandbyTakesOver(t *testing.T) {
 	for name, end := range map[string]func(p *process){
 		"killed":              (*process).kill,
 		"released":            func(p *process) { p.tell("release"); p.expect("ok") },
-		"killed when stopped": func(p *process) { p.signal(unix.SIGSTOP); p.kill() },
+		"killed when stopped": func(p *process) { p.stop(); p.kill() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newGate(t)
@@ -389,4 +389,43 @@ func raceForeign(t *testing.T, g gate, rounds int) {
 			procs[i].expect("ok")
 		}
 	}
+}
+
+// TestManyStandbys: each end of a holder makes exactly one of the waiting the
+// next, though all of them wait on one file.
+func TestManyStandbys(t *testing.T) {
+	g := newGate(t)
+	type won struct {
+		p    *process
+		line string
+	}
+	const standbys = 4
+	wins := make(chan won, standbys)
+	for range standbys {
+		p := start(t, "standby", g)
+		p.expect("ready")
+		go func() {
+			for line, ok := p.ask("take"); ok; line, ok = <-p.lines {
+				if line != "waiting" {
+					wins <- won{p, line}
+					return
+				}
+			}
+		}()
+	}
+	for range standbys {
+		w := <-wins
+		if !strings.HasPrefix(w.line, "held") {
+			t.Fatalf("a standby says %q", w.line)
+		}
+		_, err := Acquire(t.Context(), g.options())
+		if held := wantHeld(t, err); held.Holder.PID != w.p.pid() {
+			t.Errorf("holder = %+v, want pid %d", held.Holder, w.p.pid())
+		}
+		if n := len(wins); n > 0 {
+			t.Fatalf("%d more hold beside the holder", n)
+		}
+		w.p.kill()
+	}
+	mustAcquire(t, g.options())
 }
