@@ -54,10 +54,18 @@ func (l *Loop) catchUp(ctx context.Context) error {
 }
 
 func (l *Loop) catchUpJournal() error {
-	return follow(l.o.Journal, l.journalSeq, func(rec approvallog.Record) {
+	effects, err := l.readJournal()
+	l.start(effects)
+	return err
+}
+
+// readJournal tells the core the records of the journal that it was not told yet.
+func (l *Loop) readJournal() (effects []Effect, err error) {
+	err = follow(l.o.Journal, l.journalSeq, func(rec approvallog.Record) {
 		l.journalSeq = rec.Seq
-		l.step(Journaled{Record: rec})
+		effects = append(effects, l.core.Step(l.o.Now(), Journaled{Record: rec})...)
 	})
+	return effects, err
 }
 
 func (l *Loop) catchUpLog(ctx context.Context) error {

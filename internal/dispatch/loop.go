@@ -40,6 +40,7 @@ const (
 	defaultDrain  = 4 * time.Second
 	answerTimeout = 10 * time.Second
 	maxAnswering  = 16
+	maxReplying   = 2
 	appendRetry   = 200 * time.Millisecond
 )
 
@@ -50,11 +51,14 @@ type Loop struct {
 	core *Core
 
 	logSeq, journalSeq int64    // of the last records told to the core
-	held               []Effect // network effects of Recover, run by Run
+	held               []Effect // deliveries and calls that Recover found due, for Run
+
+	draining bool // nothing new is begun
 
 	mailbox mailbox
 	running sync.WaitGroup // effects that are being run
-	answers chan struct{}  // slots
+	answers chan struct{}  // slots for answers to taps
+	replies chan struct{}  // slots for replies to commands, which may wait
 	fatal   chan error     // the first error that ends the loop
 
 	// calls is for everything that talks to Telegram; ended when the drain is over.
@@ -62,7 +66,6 @@ type Loop struct {
 	stopCalls context.CancelFunc
 
 	mu        sync.Mutex
-	stopping  bool
 	cancelled map[int64]context.CancelFunc // calls that still wait for their turn
 	stats     Stats
 	serving   bool // Run is going
@@ -84,6 +87,7 @@ func New(o Options) *Loop {
 		core:      NewCore(CoreOptions{Chat: o.Chat, Rules: o.Rules, Epoch: o.Epoch, Nonce: randomNonce}),
 		mailbox:   newMailbox(),
 		answers:   make(chan struct{}, maxAnswering),
+		replies:   make(chan struct{}, maxReplying),
 		fatal:     make(chan error, 1),
 		cancelled: make(map[int64]context.CancelFunc),
 	}
@@ -107,6 +111,10 @@ func (l *Loop) Recover(ctx context.Context) error {
 	for todo := l.core.Step(l.o.Now(), Recovered{}); len(todo) > 0; {
 		var next []Effect
 		for _, e := range todo {
+			if _, begins := e.(Prepare); begins {
+				l.held = append(l.held, e) // the first step of a delivery
+				continue
+			}
 			events, local, err := l.runLocal(ctx, e)
 			if err != nil {
 				return fmt.Errorf("recover: %w", err)
@@ -115,7 +123,7 @@ func (l *Loop) Recover(ctx context.Context) error {
 				l.held = append(l.held, e)
 			}
 			for _, ev := range events {
-				next = append(next, l.core.Step(l.o.Now(), ev)...)
+				next = append(next, l.absorb(ev)...)
 			}
 		}
 		todo = next
@@ -184,20 +192,50 @@ func (l *Loop) deliver() {
 
 func (l *Loop) tell(ev Event) {
 	switch ev := ev.(type) {
-	case appended:
-		l.tellAppended(ev)
 	case statsWanted:
 		ev.reply <- l.publish(true)
+	case replyWanted:
+		l.answer(ev.send, l.replies)
 	default:
-		l.step(ev)
+		l.start(l.absorb(ev))
 	}
 }
+
+// absorb tells the core an event. Records that this loop has written are told without reading them again, unless
+// somebody else's stand between.
+func (l *Loop) absorb(ev Event) []Effect {
+	own, ok := ev.(appended)
+	if !ok {
+		return l.core.Step(l.o.Now(), ev)
+	}
+	var effects []Effect
+	for _, rec := range own.records {
+		switch {
+		case rec.Seq <= l.journalSeq: // told already
+		case rec.Seq == l.journalSeq+1:
+			l.journalSeq = rec.Seq
+			effects = append(effects, l.core.Step(l.o.Now(), Journaled{Record: rec})...)
+		default:
+			more, err := l.readJournal()
+			if err != nil {
+				l.fail(err)
+			}
+			effects = append(effects, more...)
+		}
+	}
+	return effects
+}
+
+// appended are records that this loop has written to the journal.
+type appended struct{ records []approvallog.Record }
+
+func (appended) isEvent() {}
 
 // drain lets calls that are under way end, so that their outcome is known to the next daemon, and records it. Nothing
 // new is begun.
 func (l *Loop) drain() {
+	l.draining = true
 	l.mu.Lock()
-	l.stopping = true
 	for _, cancel := range l.cancelled {
 		cancel()
 	}
@@ -218,22 +256,6 @@ func (l *Loop) drain() {
 		for _, ev := range events {
 			l.tell(ev)
 		}
-	}
-}
-
-// appended are records that this loop has written to the journal.
-type appended struct{ records []approvallog.Record }
-
-func (appended) isEvent() {}
-
-// tellAppended tells the core our own records without reading them again, as long as nobody else's stand between.
-func (l *Loop) tellAppended(a appended) {
-	for _, rec := range a.records {
-		if rec.Seq != l.journalSeq+1 {
-			continue // catchUp tells it, in its order
-		}
-		l.journalSeq = rec.Seq
-		l.step(Journaled{Record: rec})
 	}
 }
 

@@ -15,6 +15,9 @@ import (
 // start runs effects beside the loop. Each tells the core by the mailbox what came of it.
 func (l *Loop) start(effects []Effect) {
 	for _, e := range effects {
+		if l.draining && begins(e) {
+			continue
+		}
 		switch e := e.(type) {
 		case Complain:
 			l.o.Logger.Warn(e.Text, zap.String("key", e.Key))
@@ -25,9 +28,9 @@ func (l *Loop) start(effects []Effect) {
 		case Answer:
 			l.answer(func(ctx context.Context) error {
 				return l.o.Sender.AnswerCallbackQuery(ctx, transport.AnswerCallbackQuery{ID: e.CallbackID, Text: e.Text, Alert: e.Alert})
-			})
+			}, l.answers)
 		case Menu:
-			l.answer(func(ctx context.Context) error { return l.menu(ctx, e) })
+			l.answer(func(ctx context.Context) error { return l.menu(ctx, e) }, l.answers)
 		default:
 			l.running.Go(func() {
 				events, _, err := l.runLocal(l.calls, e)
@@ -39,6 +42,16 @@ func (l *Loop) start(effects []Effect) {
 				}
 			})
 		}
+	}
+}
+
+// begins reports whether an effect begins something, where others finish or answer what was begun.
+func begins(e Effect) bool {
+	switch e.(type) {
+	case Call, Prepare, Expire, Menu:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -169,9 +182,6 @@ func (l *Loop) card(req approvallog.Request) (Card, error) {
 func (l *Loop) startCall(e Call) {
 	ctx, cancel := context.WithCancel(l.calls)
 	l.mu.Lock()
-	if l.stopping {
-		cancel()
-	}
 	l.cancelled[e.ID] = cancel
 	l.mu.Unlock()
 	l.running.Go(func() {
@@ -298,22 +308,22 @@ func resultOf(sent transport.Message, err error) Result {
 	return r
 }
 
-// answer runs something that a person who tapped waits for: apart from all sends, soon, and with no second try.
-func (l *Loop) answer(do func(context.Context) error) {
+// answer runs something that a person waits for: apart from all sends, soon, and with no second try.
+func (l *Loop) answer(do func(context.Context) error, slots chan struct{}) {
 	l.running.Go(func() {
 		select {
-		case l.answers <- struct{}{}:
+		case slots <- struct{}{}:
 		case <-l.calls.Done():
 			return
 		}
-		defer func() { <-l.answers }()
+		defer func() { <-slots }()
 		if l.o.Check() != nil {
 			return
 		}
 		ctx, cancel := context.WithTimeout(l.calls, answerTimeout)
 		defer cancel()
 		if err := do(ctx); err != nil {
-			l.o.Logger.Info("a tap could not be answered; what was decided stands", zap.Error(err))
+			l.o.Logger.Info("a person could not be answered; what was decided stands", zap.Error(err))
 		}
 	})
 }

@@ -52,7 +52,6 @@ type sim struct {
 	keys    int
 	faults  bool
 	lastTap int
-	unacked []simTap
 	seen    int // records of the log that were checked
 }
 

@@ -113,7 +113,7 @@ func (l *Loop) handleMessage(m transport.Message) {
 	default:
 		return
 	}
-	l.answer(func(ctx context.Context) error {
+	l.mailbox.put(replyWanted{func(ctx context.Context) error {
 		if err := l.o.Pacer.Wait(ctx, m.Chat.ID, transport.KindCard); err != nil {
 			return err
 		}
@@ -121,8 +121,15 @@ func (l *Loop) handleMessage(m transport.Message) {
 			ChatID: m.Chat.ID, ThreadID: m.ThreadID, Text: text, ParseMode: parseMode, ReplyTo: m.ID, Silent: true,
 		})
 		return err
-	})
+	}})
 }
+
+// replyWanted asks the loop to answer a command.
+type replyWanted struct {
+	send func(context.Context) error
+}
+
+func (replyWanted) isEvent() {}
 
 const maxListed = 15
 

@@ -1,0 +1,522 @@
+package dispatch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/approvald/approvald/internal/approvallog"
+	"github.com/approvald/approvald/internal/gate"
+	"github.com/approvald/approvald/internal/telegramtest"
+	"github.com/approvald/approvald/internal/transport"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const testChat = -1001234
+
+// house is a gate's home with the Bot API server and its people; daemons come and go in it.
+type house struct {
+	t      testing.TB
+	dir    string
+	server *telegramtest.Server
+	rules  testRules
+	chat   Chat
+
+	mu       sync.Mutex
+	payloads map[string][]byte
+}
+
+func newHouse(t testing.TB) *house {
+	h := &house{
+		t: t, dir: t.TempDir(), server: telegramtest.RunT(t, telegramtest.Options{}), payloads: map[string][]byte{}, chat: Chat{ID: testChat},
+		rules: testRules{
+			rule:    Rule{Quorum: 1, Approvers: []Approver{alice, bob}, RejectReasons: []string{"wrong environment", "not now"}},
+			byClass: map[string]Rule{"two": {Quorum: 2, Approvers: []Approver{alice, bob}}},
+		},
+	}
+	for _, a := range []Approver{alice, bob} {
+		h.server.AddUser(telegramtest.User{ID: a.TelegramID, FirstName: a.ID})
+	}
+	h.server.AddUser(telegramtest.User{ID: 444, FirstName: "stranger"})
+	h.server.AddChat(telegramtest.Chat{ID: testChat, Type: "supergroup", Members: telegramtest.Members(111, 222, 444)})
+	return h
+}
+
+func (h *house) Payload(hash string) (canonical, file []byte, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	data, ok := h.payloads[hash]
+	if !ok {
+		return nil, nil, errors.New("no such payload")
+	}
+	return data, nil, nil
+}
+
+// files are one process' handles on the gate.
+type files struct {
+	log, journal *approvallog.Log
+	requests     *approvallog.Requests
+	deliveries   *Deliveries
+}
+
+func (h *house) open(guard func() error) *files {
+	h.t.Helper()
+	f := &files{requests: approvallog.NewRequests(), deliveries: NewDeliveries()}
+	var err error
+	if f.log, err = approvallog.Open(approvallog.Options{Path: filepath.Join(h.dir, "log", "events.jsonl"), Fold: f.requests, Guard: guard}); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := f.log.Ensure(h.t.Context()); err != nil {
+		h.t.Fatal(err)
+	}
+	if f.journal, err = approvallog.Open(approvallog.Options{Path: filepath.Join(h.dir, "daemon", "deliveries.jsonl"), Fold: f.deliveries}); err != nil {
+		h.t.Fatal(err)
+	}
+	return f
+}
+
+func (f *files) close() {
+	_ = f.log.Close()
+	_ = f.journal.Close()
+}
+
+// daemon is one life of the loop with its poller.
+type daemon struct {
+	*files
+	loop *Loop
+	stop func()
+	done chan error
+}
+
+func (h *house) start() *daemon {
+	h.t.Helper()
+	d := &daemon{files: h.open(nil), done: make(chan error, 1)}
+	ctx, cancel := context.WithCancel(context.Background())
+	client, err := transport.New(transport.Options{Token: transport.NewSecret(h.server.Token()), APIBase: h.server.URL()})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	log, journal := WrapLog(d.log), WrapLog(d.journal)
+	epoch, err := OpenEpoch(ctx, log, journal, d.deliveries, EpochInfo{Program: "test"})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	d.loop = New(Options{
+		Log: log, Journal: journal, Requests: d.requests, Deliveries: d.deliveries, Sender: client, Payloads: h, Pacer: transport.NewPacer(),
+		Rules: h.rules, Chat: h.chat, Epoch: epoch, ConfigHash: "c0ffee", Check: func() error { return nil }, Drain: time.Second,
+	})
+	if err := d.loop.Recover(ctx); err != nil {
+		h.t.Fatal(err)
+	}
+	poller := transport.NewPoller(transport.PollOptions{Client: client, Hold: time.Second})
+	polled := make(chan struct{})
+	go func() {
+		defer close(polled)
+		_ = poller.Run(ctx, d.loop.HandleUpdate)
+	}()
+	go func() { d.done <- d.loop.Run(ctx) }()
+	d.stop = sync.OnceFunc(func() {
+		cancel()
+		<-polled
+		if err := <-d.done; err != nil {
+			h.t.Errorf("Run: %v", err)
+		}
+		client.Close()
+		d.close()
+	})
+	h.t.Cleanup(d.stop)
+	return d
+}
+
+// ask appends a request as an agent in another process does.
+func (h *house) ask(f *files, key, class string, payload any) {
+	h.t.Helper()
+	body := bodyOf(h.t, payload, nil)
+	raw, err := approvallog.Canonicalize(mustJSON(h.t, payload))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.mu.Lock()
+	h.payloads[body.Hash] = raw
+	h.mu.Unlock()
+	_, err = f.log.Update(h.t.Context(), func(tx *approvallog.Tx) error {
+		_, err := tx.Append(approvallog.Draft{Event: approvallog.EventRequested, Actor: "agent:ci", Task: key, ActionKey: key, Payload: map[string]any{
+			"class": class, "summary": "a summary", "payload_hash": body.Hash, "reversible": false,
+			"approvald": map[string]any{"quorum": 1, "expires_at": tx.Now().Add(time.Hour).Format(time.RFC3339Nano)},
+		}})
+		return err
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *house) waitFor(what string, cond func(telegramtest.State) bool) {
+	h.t.Helper()
+	ctx, cancel := context.WithTimeout(h.t.Context(), 20*time.Second)
+	defer cancel()
+	if err := h.server.WaitFor(ctx, cond); err != nil {
+		h.t.Fatalf("%s: %v\n%+v", what, err, h.server.Messages(testChat))
+	}
+}
+
+// card waits for the newest card of a key that satisfies cond.
+func (h *house) card(key string, cond func(telegramtest.Message) bool) telegramtest.Message {
+	h.t.Helper()
+	var found telegramtest.Message
+	h.waitFor("a card for "+key, func(s telegramtest.State) bool {
+		for _, m := range slices.Backward(s.Messages(testChat)) {
+			if m.Document == nil && strings.Contains(m.Text, key) && cond(m) {
+				found = m
+				return true
+			}
+		}
+		return false
+	})
+	return found
+}
+
+func withButtons(m telegramtest.Message) bool { return len(m.Buttons) > 0 }
+func settled(m telegramtest.Message) bool     { return len(m.Buttons) == 0 }
+
+func (h *house) tap(who Approver, m telegramtest.Message, label string) telegramtest.Answer {
+	h.t.Helper()
+	tap, err := h.server.Phone(who.TelegramID).TapMessage(m, label)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(h.t.Context(), 20*time.Second)
+	defer cancel()
+	answer, err := tap.Wait(ctx)
+	if err != nil {
+		h.t.Fatalf("%s taps %s: %v", who.ID, label, err)
+	}
+	return answer
+}
+
+func (h *house) state(f *files, key string) (req approvallog.Request) {
+	h.t.Helper()
+	if err := f.log.Refresh(h.t.Context()); err != nil {
+		h.t.Fatal(err)
+	}
+	_ = f.log.View(func() { req, _ = f.requests.Get(key) })
+	return req
+}
+
+// stats waits until the loop's state satisfies cond. Asking goes through the loop, so this is no spinning.
+func (h *house) stats(d *daemon, cond func(Stats) bool) {
+	h.t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; {
+		s := d.loop.Stats()
+		if cond(s) {
+			return
+		}
+		if time.Now().After(end) {
+			h.t.Fatalf("stats %+v", s)
+		}
+	}
+}
+
+func (h *house) sends() int { return len(h.server.Calls("sendMessage")) }
+
+func TestRequestToDecision(t *testing.T) {
+	h := newHouse(t)
+	agent := h.open(nil)
+	t.Cleanup(agent.close)
+	h.start()
+	h.ask(agent, "deploy-1", "one", command("/srv", "make", "deploy"))
+	m := h.card("deploy-1", withButtons)
+	if !strings.Contains(m.Text, "argv  make deploy\ncwd   /srv") {
+		t.Errorf("the card does not show the command:\n%s", m.Text)
+	}
+	if a := h.tap(Approver{ID: "stranger", TelegramID: 444}, m, "Approve"); !a.Alert || !strings.Contains(a.Text, "Not yours") {
+		t.Errorf("a stranger was told %+v", a)
+	}
+	if got := h.state(agent, "deploy-1").State; got != approvallog.StatePending {
+		t.Fatalf("a stranger's tap made it %s", got)
+	}
+	if a := h.tap(alice, m, "Approve"); a.Text != "Granted." {
+		t.Errorf("alice was told %+v", a)
+	}
+	if req := h.state(agent, "deploy-1"); req.State != approvallog.StateGranted || req.Decision.By != "human:alice" {
+		t.Fatalf("the log says %s by %+v", req.State, req.Decision)
+	}
+	m = h.card("deploy-1", settled)
+	if !strings.HasPrefix(m.Text, "✅ granted · alice") || !strings.Contains(m.Text, "make deploy") {
+		t.Errorf("settled to\n%s", m.Text)
+	}
+	if h.sends() != 1 {
+		t.Errorf("%d messages were sent", h.sends())
+	}
+}
+
+func TestRejectBecause(t *testing.T) {
+	h := newHouse(t)
+	d := h.start()
+	h.ask(d.files, "k", "one", text("x"))
+	m := h.card("k", withButtons)
+	h.tap(alice, m, "Reject because…")
+	m = h.card("k", func(m telegramtest.Message) bool {
+		return withButtons(m) && m.Buttons[0][0].Text == "wrong environment"
+	})
+	h.tap(alice, m, "wrong environment")
+	if req := h.state(d.files, "k"); req.State != approvallog.StateRejected || req.Decision.Note != "wrong environment" {
+		t.Errorf("the log says %s %+v", req.State, req.Decision)
+	}
+	h.card("k", settled)
+}
+
+func TestQuorum(t *testing.T) {
+	h := newHouse(t)
+	d := h.start()
+	h.ask(d.files, "k", "two", text("x"))
+	m := h.card("k", withButtons)
+	if a := h.tap(alice, m, "Approve"); !strings.Contains(a.Text, "1 of 2: alice") {
+		t.Errorf("alice was told %q", a.Text)
+	}
+	m = h.card("k", func(m telegramtest.Message) bool { return withButtons(m) && strings.Contains(m.Text, "1 of 2: alice") })
+	d.stop()
+	d = h.start() // what was noted outlives the daemon
+	if a := h.tap(bob, m, "Approve"); a.Text != "Granted." {
+		t.Errorf("bob was told %q", a.Text)
+	}
+	if req := h.state(d.files, "k"); len(req.Approvals) != 2 {
+		t.Errorf("approvals %+v", req.Approvals)
+	}
+	if m = h.card("k", settled); !strings.Contains(m.Text, "alice") || !strings.Contains(m.Text, "bob") {
+		t.Errorf("settled to\n%s", m.Text)
+	}
+}
+
+func TestRestartSendsNothingTwice(t *testing.T) {
+	h := newHouse(t)
+	d := h.start()
+	h.ask(d.files, "old", "one", text("x"))
+	m := h.card("old", withButtons)
+	d.stop()
+	agent := h.open(nil)
+	t.Cleanup(agent.close)
+	h.ask(agent, "new", "one", text("y")) // while no daemon runs
+	d = h.start()
+	h.card("new", withButtons)
+	if h.sends() != 2 {
+		t.Errorf("%d messages were sent, want one for each request", h.sends())
+	}
+	h.tap(alice, m, "Approve")
+	h.card("old", settled)
+	h.stats(d, func(s Stats) bool { return s.Pending == 1 && s.Undelivered == 0 && s.Unsettled == 0 })
+}
+
+// TestLostAnswer: a send whose answer is lost is made once more; whichever copy is tapped counts, and both are settled.
+func TestLostAnswer(t *testing.T) {
+	h := newHouse(t)
+	h.server.Fault(telegramtest.Fault{Method: "sendMessage", After: true, Do: telegramtest.Drop()})
+	d := h.start()
+	h.ask(d.files, "k", "one", text("x"))
+	var copies []telegramtest.Message
+	h.waitFor("two copies", func(s telegramtest.State) bool {
+		copies = s.Messages(testChat)
+		return len(copies) == 2
+	})
+	h.tap(alice, copies[0], "Approve")
+	if got := h.state(d.files, "k").State; got != approvallog.StateGranted {
+		t.Fatalf("the first copy's tap made it %s", got)
+	}
+	h.waitFor("both copies settled", func(s telegramtest.State) bool {
+		return !slices.ContainsFunc(s.Messages(testChat), withButtons)
+	})
+}
+
+func TestDocumentGoesFirst(t *testing.T) {
+	h := newHouse(t)
+	d := h.start()
+	long := strings.Repeat("echo harmless\n", 2000) + "evil"
+	h.ask(d.files, "k", "one", text(long))
+	h.card("k", withButtons)
+	all := h.server.Messages(testChat)
+	if len(all) != 2 || all[0].Document == nil || string(h.server.Calls("sendDocument")[0].Files[0].Data) != long {
+		t.Errorf("messages %+v", all)
+	}
+}
+
+// TestOneBadRequestStopsNoOther: a payload that is not there is told, and the others are delivered.
+func TestOneBadRequestStopsNoOther(t *testing.T) {
+	h := newHouse(t)
+	d := h.start()
+	h.ask(d.files, "good", "one", text("x"))
+	h.card("good", withButtons)
+	h.ask(d.files, "bad", "one", text("y"))
+	h.mu.Lock()
+	clear(h.payloads)
+	h.mu.Unlock()
+	h.ask(d.files, "later", "one", text("z"))
+	h.card("later", withButtons)
+	h.stats(d, func(s Stats) bool { return s.Undelivered == 1 && len(s.Failing) == 1 && s.Failing[0].Key == "bad" })
+}
+
+// TestTapWhileMuted: a limit on sends does not hold up a decision or its answer.
+func TestTapWhileMuted(t *testing.T) {
+	h := newHouse(t)
+	d := h.start()
+	h.ask(d.files, "k", "one", text("x"))
+	m := h.card("k", withButtons)
+	h.server.Fault(telegramtest.Fault{Method: "sendMessage", Count: telegramtest.Always, Do: telegramtest.Limited(time.Hour)})
+	h.ask(d.files, "waits", "one", text("y"))
+	h.waitFor("the limit", func(s telegramtest.State) bool { return s.Count("sendMessage") == 2 })
+	if a := h.tap(bob, m, "Reject"); a.Text != "Rejected." {
+		t.Errorf("bob was told %q", a.Text)
+	}
+	h.stats(d, func(s Stats) bool { return s.MutedUntil.After(time.Now().Add(50*time.Minute)) && s.Undelivered == 1 })
+}
+
+func TestTerminal(t *testing.T) {
+	h := newHouse(t)
+	d := h.start()
+	h.ask(d.files, "k", "two", text("x"))
+	m := h.card("k", withButtons)
+	desk := h.open(nil) // another process
+	t.Cleanup(desk.close)
+	at := Desk{Log: WrapLog(desk.log), Journal: WrapLog(desk.journal), Requests: desk.requests, Deliveries: desk.deliveries, Rules: h.rules, Person: "alice", UID: 1000}
+	got, err := DecideAtTerminal(t.Context(), at, "k", Approve, "")
+	if err != nil || !got.Noted || got.Have != 1 || got.Need != 2 {
+		t.Fatalf("alice at a terminal: %+v, %v", got, err)
+	}
+	if a := h.tap(bob, m, "Approve"); a.Text != "Granted." {
+		t.Errorf("bob was told %q", a.Text)
+	}
+	for _, c := range []struct {
+		key, person, code string
+	}{{"k", "bob", gate.CodeAlreadyDecided}, {"none", "alice", gate.CodeNotFound}, {"k", "mallory", gate.CodeNotAllowed}} {
+		other := at
+		other.Person = c.person
+		if _, err := DecideAtTerminal(t.Context(), other, c.key, Reject, ""); gate.ErrorCode(err) != c.code {
+			t.Errorf("%s rejects %s: %v, want %s", c.person, c.key, err, c.code)
+		}
+	}
+	if req, err := RevokeAtTerminal(t.Context(), at, "k", "second thoughts"); err != nil || req.State != approvallog.StateRevoked {
+		t.Errorf("revoke: %s, %v", req.State, err)
+	}
+	if _, err := RevokeAtTerminal(t.Context(), at, "k", ""); gate.ErrorCode(err) != gate.CodeNotGranted {
+		t.Errorf("revoke again: %v", err)
+	}
+	h.card("k", func(m telegramtest.Message) bool { return strings.HasPrefix(m.Text, "⛔ revoked") })
+}
+
+// TestFence: a daemon whose epoch has ended writes nothing more, and its loop ends.
+func TestFence(t *testing.T) {
+	h := newHouse(t)
+	f := h.open(nil)
+	t.Cleanup(f.close)
+	log, journal := WrapLog(f.log), WrapLog(f.journal)
+	fence := NewFence(func() error { return nil }, journal, f.deliveries)
+	first, err := OpenEpoch(t.Context(), log, journal, f.deliveries, EpochInfo{WebhookURL: "https://x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fence.Bind(first)
+	if err := fence.Guard(); err != nil {
+		t.Fatal(err)
+	}
+	other := h.open(nil)
+	t.Cleanup(other.close)
+	if _, err := OpenEpoch(t.Context(), WrapLog(other.log), WrapLog(other.journal), other.deliveries, EpochInfo{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := fence.Guard(); !errors.Is(err, approvallog.ErrFenced) {
+		t.Errorf("the older epoch is told %v", err)
+	}
+	if err := CloseEpoch(t.Context(), journal, f.deliveries, first); err != nil {
+		t.Fatal(err)
+	}
+	if _, closed := f.deliveries.LastEpoch(); closed {
+		t.Error("the older epoch closed the newer one")
+	}
+}
+
+// TestLeaseLost: nothing is sent without the lease.
+func TestLeaseLost(t *testing.T) {
+	h := newHouse(t)
+	f := h.open(nil)
+	t.Cleanup(f.close)
+	lost := errors.New("the lease is lost")
+	loop := New(Options{
+		Log: WrapLog(f.log), Journal: WrapLog(f.journal), Requests: f.requests, Deliveries: f.deliveries, Payloads: h, Pacer: transport.NewPacer(),
+		Rules: h.rules, Chat: h.chat, Check: func() error { return lost },
+	})
+	h.ask(f, "k", "one", text("x"))
+	if err := loop.Recover(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := loop.Run(t.Context()); !errors.Is(err, lost) {
+		t.Errorf("Run: %v", err)
+	}
+	if n := h.sends(); n != 0 {
+		t.Errorf("%d messages were sent", n)
+	}
+}
+
+func mustJSON(t testing.TB, v any) []byte {
+	t.Helper()
+	raw, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(fmt.Errorf("marshal: %w", err))
+	}
+	return raw
+}
+
+func TestCommands(t *testing.T) {
+	h := newHouse(t)
+	d := h.start()
+	h.ask(d.files, "k<1>", "one", text("x"))
+	h.card("k<1>", withButtons)
+	ask := func(id int64, text, want string) {
+		t.Helper()
+		if _, err := h.server.Phone(id).TextIn(testChat, text); err != nil {
+			t.Fatal(err)
+		}
+		h.waitFor("the reply to "+text, func(s telegramtest.State) bool {
+			return slices.ContainsFunc(s.Messages(testChat), func(m telegramtest.Message) bool { return m.ReplyTo != 0 && strings.Contains(m.Text, want) })
+		})
+	}
+	if _, err := h.server.Phone(444).TextIn(testChat, "/status"); err != nil { // a stranger gets no reply
+		t.Fatal(err)
+	}
+	ask(111, "/pending", "one k<1> until ")
+	ask(111, "/status@somebot", "1 waiting, 0 of them not shown yet")
+	ask(111, "/help", "only the buttons decide")
+	if got := h.state(d.files, "k<1>").State; got != approvallog.StatePending {
+		t.Errorf("a command made it %s", got)
+	}
+	if n := h.sends(); n != 4 {
+		t.Errorf("%d messages were sent, want the card and three replies", n)
+	}
+}
+
+// BenchmarkAppendToSend is the time from the append of a request by another process to the call of sendMessage.
+func BenchmarkAppendToSend(b *testing.B) {
+	h := newHouse(b)
+	agent := h.open(nil)
+	b.Cleanup(agent.close)
+	h.start()
+	var took []time.Duration
+	for i := range b.N {
+		key := fmt.Sprintf("k%d", i)
+		h.ask(agent, key, "one", text("x"))
+		asked := time.Now()
+		h.waitFor("the call", func(s telegramtest.State) bool { return s.Count("sendMessage") > i })
+		calls := h.server.Calls("sendMessage")
+		took = append(took, calls[i].Time.Sub(asked))
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "ms-median")
+}
