@@ -222,12 +222,21 @@ func isHash(b []byte) bool {
 		return false
 	}
 	for _, c := range b {
-		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+		if !hexDigit[c] {
 			return false
 		}
 	}
 	return true
 }
+
+// hexDigit tells the lower-case hex digits: a look-up costs less than comparisons that the
+// processor cannot predict.
+var hexDigit = func() (table [256]bool) {
+	for _, c := range "0123456789abcdef" {
+		table[c] = true
+	}
+	return table
+}()
 
 func validActor(b []byte) bool {
 	for _, kind := range [...]string{"human:", "agent:", "system:"} {
