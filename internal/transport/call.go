@@ -269,9 +269,7 @@ type oddResponse struct {
 	what   string
 }
 
-func (o *oddResponse) Error() string {
-	return fmt.Sprintf("%s (HTTP %s)", o.what, http.StatusText(o.status))
-}
+func (o *oddResponse) Error() string { return o.what }
 
 // class: a front end that refuses has not passed the call on, one that fails may
 // have. Only sizes and limits are taken as Telegram's own verdict.

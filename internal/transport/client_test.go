@@ -4,11 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -45,11 +48,59 @@ func TestNewChecksItsOptions(t *testing.T) {
 	}
 }
 
-func TestProxyIsShownWithoutCredentials(t *testing.T) {
-	// net/http reads the environment once, and never for loopback: only the
-	// direct case can be shown here.
-	if got := newTestClient(t, "http://127.0.0.1:1").Proxy(); got != "" {
-		t.Errorf("proxy %q for loopback", got)
+// A proxy that refuses has passed nothing on, and its password is in no error.
+func TestProxyThatRefuses(t *testing.T) {
+	gate := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodConnect || r.Header.Get("Proxy-Authorization") == "" {
+			t.Errorf("%s without credentials", r.Method)
+		}
+		w.WriteHeader(http.StatusProxyAuthRequired)
+	}))
+	defer gate.Close()
+	through, err := url.Parse(strings.Replace(gate.URL, "http://", "http://user:canary-password@", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newTestClient(t, "https://bots.example")
+	c.calls.Transport.(*http.Transport).Proxy = http.ProxyURL(through)
+	_, err = c.SendMessage(t.Context(), SendMessage{ChatID: 1, Text: "x"})
+	if ClassOf(err) != ClassTransient || leaks(fmt.Sprintf("%v %+v %#v", err, err, errors.Unwrap(err))) {
+		t.Errorf("%v (%s)", err, ClassOf(err))
+	}
+}
+
+// Every attempt after a broken poll has a connection of its own.
+func TestBrokenPollGetsAFreshConnection(t *testing.T) {
+	release := make(chan struct{})
+	var mu sync.Mutex
+	var from []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		from = append(from, r.RemoteAddr)
+		n := len(from)
+		mu.Unlock()
+		if n == 2 {
+			<-release
+			return
+		}
+		_, _ = io.WriteString(w, `{"ok":true,"result":[]}`)
+	}))
+	defer server.Close()
+	defer close(release)
+	client, err := New(Options{Token: NewSecret(canary), APIBase: server.URL, PollMargin: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for i := range 3 {
+		if _, err := client.GetUpdates(t.Context(), GetUpdates{}); (err != nil) != (i == 1) {
+			t.Errorf("poll %d: %v", i+1, err)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(from) != 3 || from[0] != from[1] || from[2] == from[1] {
+		t.Errorf("polls came from %v", from)
 	}
 }
 

@@ -140,6 +140,46 @@ func TestWebhookFailingSetIsRetriedOnceASecondAtMost(t *testing.T) {
 	})
 }
 
+// setWebhook worked, its answer was lost, and another program came in before the
+// next try: the registration is read before anything is set again.
+func TestWebhookUnsureRegistration(t *testing.T) {
+	for name, taken := range map[string]bool{"nobody came in": false, "another program came in": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := newHookAPI()
+				plain := a.answer
+				lost := false
+				a.answer = func(ctx context.Context, c apiCall) (int, string, error) {
+					status, body, err := plain(ctx, c)
+					if c.method == "setWebhook" && !lost {
+						lost = true
+						if taken {
+							a.set(func() { a.url = "https://other.example.net/x" })
+						}
+						return 0, "", errors.New("connection reset by peer")
+					}
+					return status, body, err
+				}
+				w, _, stop := a.run(t, ignore)
+				time.Sleep(5 * time.Second)
+				h := w.Health()
+				if h.Healthy == taken || strings.Contains(h.Error, "other.example.net") != taken {
+					t.Errorf("health %+v", h)
+				}
+				if n := len(a.made("setWebhook")); (n == 1) != taken {
+					t.Errorf("%d setWebhook calls", n)
+				}
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				if url, _ := a.registered(); (url != "") != taken {
+					t.Errorf("left registered: %q", url)
+				}
+			})
+		})
+	}
+}
+
 func TestWebhookThatIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newHookAPI()

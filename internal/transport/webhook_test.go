@@ -348,6 +348,23 @@ func TestWebhookStrangersLeaveNoLines(t *testing.T) {
 	}
 }
 
+func BenchmarkWebhookStranger(b *testing.B) {
+	c, err := New(Options{Token: NewSecret(canary)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	w, err := NewWebhook(WebhookOptions{Client: c, URL: hookURL, Listen: "127.0.0.1:0", Secret: NewSecret(hookSecret)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	handler := w.handler(b.Context(), ignore)
+	r := post(hookPath, strings.NewReader(""), "x")
+	b.ReportAllocs()
+	for b.Loop() {
+		handler.ServeHTTP(httptest.NewRecorder(), r)
+	}
+}
+
 func TestWebhookSlowSenderIsDropped(t *testing.T) {
 	w := newTestWebhook(t, newTestClient(t, ""))
 	server := w.server(t.Context(), ignore)
