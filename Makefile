@@ -54,8 +54,9 @@ fuzz: ## each fuzz target for FUZZTIME
 		done; \
 	done
 
-bench: ## the figures that the design promises, end to end and a package
-	$(GO) test -run '^$$' -bench . -benchtime 1s ./...
+bench: ## the figures that the design promises: end to end first, then package by package
+	$(GO) test -run '^$$' -bench . -benchtime 100x ./internal/e2e
+	$(GO) test -run '^$$' -bench . -benchtime 1s $$($(GO) list ./... | grep -v /internal/e2e)
 
 install: build ## into DESTDIR/PREFIX, with the systemd unit
 	install -D -m 0755 bin/approvald '$(DESTDIR)$(PREFIX)/bin/approvald'

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -12,41 +14,31 @@ import (
 	"github.com/approvald/approvald/internal/telegramtest"
 )
 
-// The design's targets for the medians below.
-const (
-	targetSend = 10 * time.Millisecond
-	targetExit = 15 * time.Millisecond
-)
+// burst is how many rounds one daemon serves before it is started anew: a card and its outcome each take one call of the burst
+// that the chat has before Telegram's pace of one a second begins, and these benchmarks measure the daemon and not that pace.
+const burst = 8
 
-// BenchmarkEndToEnd measures the two times that people feel, with real processes and every fsync done:
-// from the request's append to the daemon's sendMessage call, and from the tap to the exit of the program that waits.
-func BenchmarkEndToEnd(b *testing.B) {
-	w := newWorld(b, func(_ *world, config string) string {
-		return config + "\n[requests]\nmax_pending = 100000\nper_requester_per_hour = 1000000\n"
-	})
-	daemon := w.up()
-	config, err := gate.LoadConfig("default", w.dir+"/config/approvald/default.toml")
-	if err != nil {
-		b.Fatal(err)
-	}
+// The times that people feel, with real processes and every fsync done. The targets are for the medians.
+
+// BenchmarkAppendToSend measures from the request's record on disk, appended by another process than the daemon, to the daemon's
+// sendMessage call.
+func BenchmarkAppendToSend(b *testing.B) {
+	w := newWorld(b)
+	config, err := gate.LoadConfig("default", filepath.Join(w.dir, "config/approvald/default.toml"))
+	w.must(err)
 	config.Home = w.home
-	asker, err := gate.Open(config, gate.OpenOptions{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer asker.Close()
-
-	var toSend, toExit []time.Duration
-	for b.Loop() {
-		key := fmt.Sprintf("bench:%d", len(toSend))
+	var asker *gate.Gate
+	bench(b, w, "append -> sendMessage", 10*time.Millisecond, func(daemon *process, key string) time.Duration {
+		if asker == nil {
+			asker, err = gate.Open(config, gate.OpenOptions{})
+			w.must(err)
+		}
 		sends := len(w.telegram.Calls("sendMessage"))
 		_, _, err := asker.Create(b.Context(), gate.NewRequest{
 			Key: key, Class: "deploy.production", Summary: "benchmark", Requester: "agent:bench", Payload: json.RawMessage("{}"), Reversible: true,
 		})
-		appended := time.Now() // Create returns once the record is on disk
-		if err != nil {
-			b.Fatal(err)
-		}
+		appended := time.Now()
+		w.must(err)
 		var sent time.Time
 		w.await(daemon, "the message", func(s telegramtest.State) bool {
 			calls := s.Calls("sendMessage")
@@ -56,34 +48,50 @@ func BenchmarkEndToEnd(b *testing.B) {
 			sent = calls[sends].Time
 			return true
 		})
-		// The watch may win against Create's return; that is no negative time.
-		toSend = append(toSend, max(0, sent.Sub(appended)))
+		// The daemon may have seen the record before Create returned.
+		return max(0, sent.Sub(appended))
+	})
+	w.must(asker.Close())
+}
 
-		waiter := w.start("wait", key)
-		card := w.card(daemon, key)
+// BenchmarkTapToExit measures from the tap to the exit of the program that waits for it.
+func BenchmarkTapToExit(b *testing.B) {
+	w := newWorld(b)
+	bench(b, w, "tap -> exit of the waiting program", 15*time.Millisecond, func(daemon *process, key string) time.Duration {
+		waiter, card := w.request(daemon, key)
+		time.Sleep(20 * time.Millisecond) // the program has nothing left to do but to wait, as it will have with a person
 		tapped := time.Now()
 		w.tap(card, "Approve")
-		<-waiter.done
-		toExit = append(toExit, waiter.ended.Sub(tapped))
 		if code := waiter.code(); code != 0 {
 			b.Fatalf("exit code %d: %s", code, waiter.stderr.String())
 		}
-		w.settled(daemon, card)
-	}
-	b.ReportMetric(0, "ns/op")
-	report(b, "append-to-sendMessage", toSend, targetSend)
-	report(b, "tap-to-exit", toExit, targetExit)
+		return waiter.ended.Sub(tapped)
+	})
 }
 
-func report(b *testing.B, what string, times []time.Duration, target time.Duration) {
+// bench runs rounds and reports their median and 99th percentile.
+func bench(b *testing.B, w *world, what string, target time.Duration, round func(daemon *process, key string) time.Duration) {
+	var times []time.Duration
+	var daemon *process
+	for b.Loop() {
+		if len(times)%burst == 0 {
+			if daemon != nil {
+				daemon.signal(syscall.SIGTERM)
+				daemon.code()
+			}
+			daemon = w.up()
+		}
+		times = append(times, round(daemon, fmt.Sprintf("bench:%d", len(times))))
+	}
 	slices.Sort(times)
-	median, p99 := times[len(times)/2], times[len(times)*99/100]
-	b.ReportMetric(float64(median.Microseconds())/1000, what+"-p50-ms")
-	b.ReportMetric(float64(p99.Microseconds())/1000, what+"-p99-ms")
+	milliseconds := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+	median, p99 := milliseconds(times[len(times)/2]), milliseconds(times[len(times)*99/100])
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(median, "ms-median")
+	b.ReportMetric(p99, "ms-p99")
 	verdict := "met"
-	if median > target {
+	if median > milliseconds(target) {
 		verdict = "MISSED"
 	}
-	fmt.Fprintf(os.Stderr, "%-22s n=%-4d median %6.2f ms (target %d ms: %s)  p99 %6.2f ms\n", what, len(times),
-		float64(median.Microseconds())/1000, target.Milliseconds(), verdict, float64(p99.Microseconds())/1000)
+	fmt.Fprintf(os.Stderr, "%-35s n=%-4d median %6.2f ms (target %.0f ms: %s), p99 %6.2f ms\n", what, len(times), median, milliseconds(target), verdict, p99)
 }

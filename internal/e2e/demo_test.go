@@ -37,6 +37,7 @@ func demoProcess(t *testing.T, args ...string) (cmd *exec.Cmd, tmp string) {
 }
 
 func TestDemoPlaysByItself(t *testing.T) {
+	t.Parallel()
 	cmd, _ := demoProcess(t, "--auto")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -55,6 +56,7 @@ func TestDemoPlaysByItself(t *testing.T) {
 
 // TestDemoWithAPersonAtTheTerminal answers each card by the key of its first or second button.
 func TestDemoWithAPersonAtTheTerminal(t *testing.T) {
+	t.Parallel()
 	cmd, _ := demoProcess(t)
 	tty, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 50, Cols: 100})
 	if err != nil {
@@ -89,6 +91,7 @@ func TestDemoWithAPersonAtTheTerminal(t *testing.T) {
 }
 
 func TestDemoInterruptedLeavesNothing(t *testing.T) {
+	t.Parallel()
 	cmd, tmp := demoProcess(t, "--auto")
 	var out output
 	cmd.Stdout, cmd.Stderr = &out, &out

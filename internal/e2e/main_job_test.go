@@ -64,6 +64,7 @@ func (w *world) wantNoSecretOnDisk() {
 }
 
 func TestSilenceAndWithdrawalAreNoDecisions(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	daemon := w.up()
 	expiring, expired := w.request(daemon, "mail:1", "--ttl", "1s")
@@ -136,6 +137,7 @@ func TestATapMadeWhileTheDaemonIsDownCounts(t *testing.T) {
 }
 
 func TestLargeAndBinaryPayloadsReachThePhoneWhole(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	daemon := w.up()
 	for name, data := range map[string]string{

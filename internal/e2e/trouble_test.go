@@ -68,6 +68,7 @@ func TestStandbyTakesOver(t *testing.T) {
 // verifies after each kill, each request is decided as it was tapped and once, and no card is shown twice except where the answer to
 // a send was lost with the daemon.
 func TestKillAtAnyMoment(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.up().kill() // now there is a log to verify
 	phone := w.telegram.Phone(alice)
@@ -159,6 +160,7 @@ func (w *world) journalEvents(event string) int {
 const stopLimit = 10 * time.Second
 
 func TestStopWithADeadNetwork(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name  string
 		cause func(w *world)
@@ -252,6 +254,7 @@ func TestSignalsThatAreNoRequestToStop(t *testing.T) {
 }
 
 func TestWithoutANetworkTheDaemonComesUpAndKeepsTrying(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.telegram.Offline()
 	daemon := w.start("up")

@@ -84,6 +84,7 @@ func TestWebhookServesAndIsRemovedOnStop(t *testing.T) {
 }
 
 func TestAKilledWebhookDaemonsRegistrationIsTakenOver(t *testing.T) {
+	t.Parallel()
 	w := newWebhookWorld(t)
 	daemon := w.upHook()
 	waiter, card := w.request(daemon, "deploy:api#41")
@@ -100,6 +101,7 @@ func TestAKilledWebhookDaemonsRegistrationIsTakenOver(t *testing.T) {
 }
 
 func TestStopOfAWebhookDaemonWithADeadNetwork(t *testing.T) {
+	t.Parallel()
 	w := newWebhookWorld(t)
 	daemon := w.upHook()
 	w.telegram.Fault(telegramtest.Fault{Do: telegramtest.Hang(), Count: telegramtest.Always})
