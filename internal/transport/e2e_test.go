@@ -313,6 +313,12 @@ func TestModesGiveTheSameAndSwitchWithoutLoss(t *testing.T) {
 	if _, err := client.GetUpdates(t.Context(), transport.GetUpdates{}); transport.ClassOf(err) != transport.ClassWebhookActive {
 		t.Errorf("polling beside a webhook: %v", err)
 	}
+	// A delivery whose 200 has not arrived when the webhook goes comes again.
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	if err := server.WaitFor(ctx, func(s telegramtest.State) bool { return s.Pending() == 0 }); err != nil {
+		t.Fatal(err)
+	}
 	stop()
 	if info, err := client.GetWebhookInfo(t.Context()); err != nil || info.URL != "" {
 		t.Errorf("after the stop: %+v, %v", info, err)
