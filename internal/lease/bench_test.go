@@ -9,7 +9,7 @@ import (
 // BenchmarkTakeRelease is one take and one release, with and without waiting
 // for a disk.
 func BenchmarkTakeRelease(b *testing.B) {
-	for name, dir := range map[string]func(testing.TB) gate{"disk": newGate, "memory": newFastGate} {
+	for name, dir := range map[string]func(testing.TB) gate{"disk": newDiskGate, "memory": newGate} {
 		b.Run(name, func(b *testing.B) {
 			g := dir(b)
 			for b.Loop() {
@@ -27,7 +27,7 @@ func BenchmarkTakeRelease(b *testing.B) {
 
 // BenchmarkCheck is what every send and every append pays.
 func BenchmarkCheck(b *testing.B) {
-	l, err := Acquire(b.Context(), newGate(b).options())
+	l, err := Acquire(b.Context(), newDiskGate(b).options())
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func BenchmarkCheck(b *testing.B) {
 // BenchmarkStandby is the time from kill -9 of the holder to the standby's
 // lease, its record on disk; median-ms is what is promised to be below 50.
 func BenchmarkStandby(b *testing.B) {
-	g := newGate(b)
+	g := newDiskGate(b)
 	ready := func(role string) *process {
 		p := start(b, role, g)
 		p.expect("ready")

@@ -46,7 +46,7 @@ type lockOp struct {
 // taken to have no effect beyond the kill, which releases.
 func history(t *testing.T, role string, clients, opsEach int) []porcupine.Operation {
 	t.Helper()
-	g := newFastGate(t)
+	g := newGate(t)
 	var mu sync.Mutex
 	var ops []porcupine.Operation
 	begin := time.Now()

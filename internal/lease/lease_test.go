@@ -25,25 +25,26 @@ type gate struct {
 	events *eventLog
 }
 
+// newGate lies in memory where the machine has such a place: most tests would
+// do little but wait for the disk.
 func newGate(t testing.TB) gate {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "lease-test-")
+	if err != nil {
+		return newDiskGate(t)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return gate{home: filepath.Join(dir, "gate", ".approval"), events: &eventLog{}}
+}
+
+// newDiskGate lies where files usually do.
+func newDiskGate(t testing.TB) gate {
 	t.Helper()
 	home, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return gate{home: filepath.Join(home, ".approval"), events: &eventLog{}}
-}
-
-// newFastGate is a gate in memory where the machine has such a place: for tests
-// of many rounds, which would wait for the disk most of the time.
-func newFastGate(t testing.TB) gate {
-	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "lease-test-")
-	if err != nil {
-		return newGate(t)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return gate{home: filepath.Join(dir, ".approval"), events: &eventLog{}}
 }
 
 func (g gate) options() Options {
@@ -323,7 +324,7 @@ func TestReleaseLeavesAnothersRecord(t *testing.T) {
 }
 
 func TestThousandCyclesLeaveNothing(t *testing.T) {
-	g := newFastGate(t)
+	g := newGate(t)
 	cycle := func() {
 		l, err := Acquire(t.Context(), g.options())
 		if err != nil {
@@ -351,7 +352,7 @@ func TestThousandCyclesLeaveNothing(t *testing.T) {
 
 // TestReleaseIsNotStarved: the watch never keeps a release waiting.
 func TestReleaseIsNotStarved(t *testing.T) {
-	g := newFastGate(t)
+	g := newGate(t)
 	for range 200 {
 		l := mustAcquire(t, g.options())
 		stop := make(chan struct{})

@@ -16,7 +16,7 @@ import (
 
 // TestRace: of eight processes that start at once exactly one holds, each
 // round, whatever the holder of the round before did to end.
-func TestRace(t *testing.T) { race(t, newGate(t), 8, 12, nil) }
+func TestRace(t *testing.T) { race(t, newDiskGate(t), 8, 12, nil) }
 
 // race runs rounds of racing processes. Between rounds the holder releases, is
 // killed, or is killed while stopped; a loser may be stopped for a while. wrap,
