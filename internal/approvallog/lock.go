@@ -24,7 +24,7 @@ const (
 	defaultLockWait = 2 * time.Second
 	// The pause between two tries grows from the first to the last, half of it random.
 	firstLockPause = 250 * time.Microsecond
-	lastLockPause  = 8 * time.Millisecond
+	lastLockPause  = 4 * time.Millisecond
 )
 
 // appendLock is the lock that all writers of a log share, also those of other implementations: a
@@ -49,11 +49,9 @@ type appendLock struct {
 	self   lockRecord
 	name   string   // of the prepared file
 	file   *os.File // the prepared file
-	queue  *os.File // nil when the file system has no kernel locks
 	record []byte   // what the prepared file holds
+	queue  queue
 }
-
-func (l *appendLock) queuePath() string { return strings.TrimSuffix(l.path, ".lock") + ".queue" }
 
 // prepare makes the complete file that acquire links into place, once in the lock's life.
 func (l *appendLock) prepare() error {
@@ -71,10 +69,6 @@ func (l *appendLock) prepare() error {
 	l.self = lockRecord{V: 1, Identity: self, Host: host, Op: "append", Program: l.prog}
 	l.sweep()
 
-	if l.queue == nil {
-		// Without it writers only queue less fairly.
-		l.queue, _ = os.OpenFile(l.queuePath(), os.O_RDWR|os.O_CREATE, 0o600)
-	}
 	var random [8]byte
 	crand.Read(random[:])
 	name := fmt.Sprintf("%s-%d-%s", l.preparedPrefix(), self.PID, hex.EncodeToString(random[:]))
@@ -148,10 +142,7 @@ func (l *appendLock) discard() {
 // close removes what the lock keeps beside the log, except the queue's file, which others use.
 func (l *appendLock) close() {
 	l.discard()
-	if l.queue != nil {
-		l.queue.Close()
-		l.queue = nil
-	}
+	l.queue.close()
 }
 
 // acquire takes the lock. After the whole wait it fails with a [*LockedError], unless the holder is
@@ -167,12 +158,15 @@ func (l *appendLock) acquire(ctx context.Context) error {
 	deadline := time.Now().Add(l.wait)
 	// Who stands behind the next in line waits as long again: the one before may need its whole
 	// wait to find that the holder is gone.
-	queued, err := l.enqueue(ctx, deadline.Add(l.wait))
+	queued, err := l.queue.enter(ctx, time.Until(deadline)+l.wait)
+	if errors.Is(err, errQueueFull) {
+		return &LockedError{Path: l.path, Holder: l.describe()}
+	}
 	if err != nil {
 		return err
 	}
 	if queued {
-		defer l.dequeue()
+		defer l.queue.leave()
 	}
 	pause := firstLockPause
 	for {
@@ -207,34 +201,6 @@ func (l *appendLock) link() error {
 	}
 	return err
 }
-
-// enqueue waits for the place of the next in line. False means that there are no kernel locks here.
-func (l *appendLock) enqueue(ctx context.Context, deadline time.Time) (bool, error) {
-	if l.queue == nil {
-		return false, nil
-	}
-	pause := firstLockPause
-	for {
-		switch err := syscall.Flock(int(l.queue.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err {
-		case nil:
-			return true, nil
-		case syscall.EINTR:
-			continue
-		case syscall.EWOULDBLOCK:
-		default:
-			return false, nil
-		}
-		if !time.Now().Before(deadline) {
-			return false, &LockedError{Path: l.path, Holder: l.describe()}
-		}
-		if err := sleep(ctx, jitter(pause)); err != nil {
-			return false, err
-		}
-		pause = min(2*pause, lastLockPause/2)
-	}
-}
-
-func (l *appendLock) dequeue() { syscall.Flock(int(l.queue.Fd()), syscall.LOCK_UN) }
 
 // describe names the present holder.
 func (l *appendLock) describe() string {

@@ -95,6 +95,7 @@ func Open(o Options) (*Log, error) {
 	}
 	l := &Log{opts: o}
 	l.lock = &appendLock{path: o.Path + ".lock", wait: o.LockWait, fs: o.FS, prober: o.Prober, prog: o.Program, logf: o.Logf}
+	l.lock.queue.path = o.Path + ".queue"
 	l.watch.path = o.Path
 	l.mu.Lock()
 	err := l.catchUp(context.Background())
