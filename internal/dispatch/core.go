@@ -41,6 +41,8 @@ type Core struct {
 	current    map[string]CycleID
 	lanes      map[int64]*lane
 	nonces     map[string]Nonce // delivery -> nonce, as far as this process knows it
+	// recording are deliveries whose delivery.sent is on its way to the disk.
+	recording map[string]bool
 	// progressShown is how many approvals a card shows.
 	progressShown map[string]int
 	timers        timers
@@ -79,7 +81,7 @@ func (o *op) pending() bool { return o.req.State == approvallog.StatePending }
 func NewCore(o CoreOptions) *Core {
 	return &Core{
 		o: o, chat: o.Chat, deliveries: NewDeliveries(), ops: make(map[CycleID]*op), current: make(map[string]CycleID),
-		lanes: make(map[int64]*lane), nonces: make(map[string]Nonce), progressShown: make(map[string]int), calls: make(map[int64]*lane), answered: newRecent(),
+		lanes: make(map[int64]*lane), nonces: make(map[string]Nonce), progressShown: make(map[string]int), recording: make(map[string]bool), calls: make(map[int64]*lane), answered: newRecent(),
 	}
 }
 
@@ -231,6 +233,9 @@ func (c *Core) journaled(rec approvallog.Record) {
 		return
 	}
 	id := CycleID{Key: rec.ActionKey, Seq: ref.Cycle}
+	if rec.Event == EventDeliverySent {
+		delete(c.recording, ref.Delivery)
+	}
 	if d, ok := c.deliveries.ByID(ref.Delivery); ok {
 		id = d.Cycle
 		c.recorded(rec.Event, d)

@@ -318,3 +318,32 @@ func TestOneAnswerACallbackID(t *testing.T) {
 		t.Errorf("%d refused taps counted", got)
 	}
 }
+
+// TestSentIsRecordedOnce: a tap and the answer to the send tell of the same message in either order, before any of the
+// two records is on disk.
+func TestSentIsRecordedOnce(t *testing.T) {
+	for _, tapFirst := range []bool{true, false} {
+		r := newRig(t, Chat{ID: 1})
+		r.ask("k", 1)
+		c := r.calls[0]
+		d, _ := r.core.deliveries.ByID(r.firstDelivery())
+		tap := TapRuled{CallbackID: "x", Tap: Tap{ChatID: 1, MessageID: 9}, Ruling: Ruling{Outcome: OutcomeNoted, Delivery: d, Button: Button{Verdict: Approve, Nonce: c.What.(SendCard).Nonce}}}
+		done := CallDone{Call: c.ID, Result: Result{Kind: ResultDone, MessageID: 9}}
+		var effects []Effect
+		if tapFirst {
+			effects = append(r.core.Step(r.now, tap), r.core.Step(r.now, done)...)
+		} else {
+			effects = append(r.core.Step(r.now, done), r.core.Step(r.now, tap)...)
+		}
+		n := 0
+		for _, e := range effects {
+			if a, ok := e.(AppendJournal); ok {
+				n += len(a.Drafts)
+				r.step(Journaled{Record: approvallog.Record{Seq: 2, Event: a.Drafts[0].Event, ActionKey: "k", Payload: mustJSON(t, a.Drafts[0].Payload)}})
+			}
+		}
+		if n != 1 || r.core.lane(1).busy != nil {
+			t.Errorf("tap first %v: %d records, the lane does %+v", tapFirst, n, r.core.lane(1).busy)
+		}
+	}
+}

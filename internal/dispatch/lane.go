@@ -39,7 +39,8 @@ type lane struct {
 	next     time.Time // nothing is tried before
 	failures int
 	reason   string // why the lane pauses
-	muted    bool   // it pauses because Telegram said for how long
+	since    time.Time
+	muted    bool // it pauses because Telegram said for how long
 }
 
 // edit is owed to one card.
@@ -75,7 +76,9 @@ type task struct {
 	cancel   bool              // the call was asked to be cancelled
 }
 
-func (l *lane) open() { l.next, l.failures, l.reason, l.muted = time.Time{}, 0, "", false }
+func (l *lane) open() {
+	l.next, l.failures, l.reason, l.since, l.muted = time.Time{}, 0, "", time.Time{}, false
+}
 
 func (c *Core) lane(chatID int64) *lane {
 	l := c.lanes[chatID]
@@ -269,8 +272,23 @@ func (c *Core) recorded(event string, d Delivery) {
 			if t.edit == nil {
 				t.op.retry = ""
 			}
+			c.rehome(l)
 		}
 		return
+	}
+}
+
+// rehome moves the cards that wait for a chat which is no longer the one they go to.
+func (c *Core) rehome(l *lane) {
+	if l.chatID == c.chat.ID {
+		return
+	}
+	waiting := l.cards
+	l.cards = nil
+	for _, id := range waiting {
+		if o := c.ops[id]; o != nil {
+			c.enqueue(o)
+		}
 	}
 }
 
@@ -319,6 +337,15 @@ func (c *Core) record(l *lane, event string, payload any) {
 	c.journal(event, l.busy.op.id.Key, payload)
 }
 
+// recordSent records that a message exists, once: a tap and the answer to the send may tell it at the same time.
+func (c *Core) recordSent(key string, p sentPayload) {
+	if c.recording[p.Delivery] {
+		return
+	}
+	c.recording[p.Delivery] = true
+	c.journal(EventDeliverySent, key, p)
+}
+
 // sent deals with the outcome of a send.
 func (c *Core) sent(l *lane, r Result) {
 	t := l.busy
@@ -329,10 +356,16 @@ func (c *Core) sent(l *lane, r Result) {
 		c.evaluate(o)
 		return
 	}
+	if c.recording[t.delivery] {
+		// Such a tap's record is on its way to the disk: whatever came of the call, the message is there.
+		t.stage, t.result = stageRecording, EventDeliverySent
+		return
+	}
 	switch r.Kind {
 	case ResultDone:
 		o.attempts, o.reason = 0, ""
-		c.record(l, EventDeliverySent, sentPayload{Delivery: t.delivery, ChatID: l.chatID, MessageID: r.MessageID, ThreadID: r.ThreadID})
+		c.recordSent(o.id.Key, sentPayload{Delivery: t.delivery, ChatID: l.chatID, MessageID: r.MessageID, ThreadID: r.ThreadID})
+		t.stage, t.result = stageRecording, EventDeliverySent
 	case ResultUnknown:
 		c.backOff(o, pauseUnknown, "not known whether it was sent: "+r.Reason)
 		c.record(l, EventDeliveryUnknown, unknownPayload{Delivery: t.delivery, Reason: r.Reason})
@@ -382,14 +415,7 @@ func (c *Core) migrated(l *lane, r Result) {
 	t := l.busy
 	failed := failedPayload{Delivery: t.delivery, Class: r.Class, Reason: r.Reason, MigrateTo: r.MigrateTo}
 	if c.chat.FollowMigration && c.chat.ID == l.chatID && r.MigrateTo != 0 {
-		c.chat.ID = r.MigrateTo
-		waiting := l.cards
-		l.cards = nil
-		for _, id := range waiting {
-			if o := c.ops[id]; o != nil {
-				c.enqueue(o)
-			}
-		}
+		c.chat.ID = r.MigrateTo // rehome takes along what waits, once the outcome is on disk
 		c.emit(Complain{Key: t.op.id.Key, Text: "the group became a supergroup; going on there"})
 	} else {
 		c.pauseLane(l, pauseClosed, r.Reason)
@@ -400,11 +426,18 @@ func (c *Core) migrated(l *lane, r Result) {
 
 func (c *Core) pauseLane(l *lane, p pause, reason string) {
 	l.failures++
-	l.next, l.reason, l.muted = c.now.Add(p.after(l.failures)), reason, false
+	l.close(c.now, c.now.Add(p.after(l.failures)), reason, false)
 }
 
 func (c *Core) mute(l *lane, r Result) {
-	l.next, l.reason, l.muted = c.now.Add(max(r.RetryAfter, time.Second)), r.Reason, true
+	l.close(c.now, c.now.Add(max(r.RetryAfter, time.Second)), r.Reason, true)
+}
+
+func (l *lane) close(now, until time.Time, reason string, muted bool) {
+	if l.since.IsZero() {
+		l.since = now
+	}
+	l.next, l.reason, l.muted = until, reason, muted
 }
 
 // nextTurn is when an idle lane has something to do, zero for never.

@@ -3,7 +3,6 @@ package dispatch
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -41,7 +40,10 @@ const (
 	answerTimeout = 10 * time.Second
 	maxAnswering  = 16
 	maxReplying   = 2
-	appendRetry   = 200 * time.Millisecond
+	// appendRetry and maxAppendRetry are the first and the longest pause before a journal that could not be written, or
+	// a log that could not be read, is tried again.
+	appendRetry    = 200 * time.Millisecond
+	maxAppendRetry = 2 * time.Second
 )
 
 // Loop runs a [Core]. One goroutine owns the core; what it asks for runs beside it: one call at a time for each chat,
@@ -69,6 +71,8 @@ type Loop struct {
 	cancelled map[int64]context.CancelFunc // calls that still wait for their turn
 	stats     Stats
 	serving   bool // Run is going
+	// storageProblem is why the journal cannot be written.
+	storageProblem string
 }
 
 // New returns a Loop that has not looked at anything yet.
@@ -149,11 +153,17 @@ func (l *Loop) Run(ctx context.Context) error {
 	defer timer.Stop()
 	var err error
 	for ctx.Err() == nil && err == nil {
-		if err = l.catchUp(ctx); err != nil {
+		behind := l.catchUp(ctx)
+		if fatal(behind) {
+			err = behind
 			break
 		}
 		l.deliver()
 		l.setTimer(timer)
+		if behind != nil && ctx.Err() == nil {
+			l.o.Logger.Error("the gate's files cannot be read; trying again", zap.Error(behind))
+			timer.Reset(maxAppendRetry)
+		}
 		select {
 		case <-ctx.Done():
 		case err = <-l.fatal:
@@ -163,9 +173,6 @@ func (l *Loop) Run(ctx context.Context) error {
 		case <-timer.C:
 			l.step(Ticked{})
 		}
-	}
-	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		err = nil
 	}
 	l.drain()
 	return err
@@ -262,21 +269,38 @@ func (l *Loop) drain() {
 // Stats is how dispatch is doing. It asks the loop and does not wait long for it: of a loop that does not run, or is
 // busy, it gives the last that is known.
 func (l *Loop) Stats() Stats {
-	ask := statsWanted{reply: make(chan Stats, 1)}
-	l.mu.Lock()
-	running := l.serving
-	l.mu.Unlock()
-	if running {
-		l.mailbox.put(ask)
-		select {
-		case s := <-ask.reply:
-			return s
-		case <-time.After(time.Second):
-		}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if s, err := l.askStats(ctx); err == nil {
+		return s
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.stats
+}
+
+// Ping returns nil once the goroutine that owns the core has answered, at once when Run is not going, and ctx's error
+// when no answer came.
+func (l *Loop) Ping(ctx context.Context) error {
+	_, err := l.askStats(ctx)
+	return err
+}
+
+func (l *Loop) askStats(ctx context.Context) (Stats, error) {
+	ask := statsWanted{reply: make(chan Stats, 1)}
+	l.mu.Lock()
+	last, serving := l.stats, l.serving
+	l.mu.Unlock()
+	if !serving {
+		return last, nil
+	}
+	l.mailbox.put(ask)
+	select {
+	case s := <-ask.reply:
+		return s, nil
+	case <-ctx.Done():
+		return last, ctx.Err()
+	}
 }
 
 // statsWanted asks the loop for the core's state.
@@ -289,6 +313,7 @@ func (l *Loop) publish(serving bool) Stats {
 	s := l.core.Stats()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	s.StorageProblem = l.storageProblem
 	l.stats, l.serving = s, serving
 	return s
 }

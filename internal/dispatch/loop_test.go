@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -519,4 +520,60 @@ func BenchmarkAppendToSend(b *testing.B) {
 	}
 	slices.Sort(took)
 	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "ms-median")
+}
+
+// TestFullDiskOfTheJournal: while the journal cannot be written nothing is sent and nothing decided; once it can, the
+// loop goes on by itself.
+func TestFullDiskOfTheJournal(t *testing.T) {
+	requests, deliveries := approvallog.NewRequests(), NewDeliveries()
+	log, journal := &memLog{now: time.Now, fold: requests}, &memLog{now: time.Now, fold: deliveries}
+	h := newHouse(t)
+	client, err := transport.New(transport.Options{Token: transport.NewSecret(h.server.Token()), APIBase: h.server.URL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	loop := New(Options{
+		Log: log, Journal: journal, Requests: requests, Deliveries: deliveries, Sender: client, Payloads: h, Pacer: transport.NewPacer(),
+		Rules: h.rules, Chat: h.chat, Check: func() error { return nil }, Drain: time.Second,
+	})
+	if err := loop.Recover(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- loop.Run(ctx) }()
+	d := &daemon{loop: loop}
+
+	full := func(err error) {
+		journal.mu.Lock()
+		defer journal.mu.Unlock()
+		journal.fail = err
+	}
+	full(fmt.Errorf("append: nothing was recorded: %w", syscall.ENOSPC))
+	body := bodyOf(t, text("x"), nil)
+	h.payloads[body.Hash] = []byte(`{"kind":"text","text":"x"}`)
+	_, err = log.Update(ctx, func(tx Tx) error {
+		_, err := tx.Append(approvallog.Draft{Event: approvallog.EventRequested, Actor: "agent:ci", ActionKey: "k", Payload: map[string]any{
+			"class": "one", "payload_hash": body.Hash, "wait_until": time.Now().Add(time.Hour),
+		}})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.stats(d, func(s Stats) bool { return strings.Contains(s.StorageProblem, "no space left") && s.Undelivered == 1 })
+	if n := h.sends(); n != 0 {
+		t.Errorf("%d messages were sent without a recorded intent", n)
+	}
+	full(nil)
+	h.card("k", withButtons)
+	h.stats(d, func(s Stats) bool { return s.StorageProblem == "" && s.Undelivered == 0 })
+	if err := loop.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("Run: %v", err)
+	}
 }

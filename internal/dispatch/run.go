@@ -77,13 +77,14 @@ func (l *Loop) runLocal(ctx context.Context, e Effect) (events []Event, local bo
 	}
 }
 
-// append writes to the journal. Another process in the way is waited for; a journal that cannot be written ends the
-// loop, since nothing may be sent that is not recorded.
+// append writes to the journal. What may pass, another process in the way or a full disk, is waited for: until it is
+// over nothing more is sent, and taps are left with Telegram. Its error ends the loop.
 func (l *Loop) append(ctx context.Context, drafts []approvallog.Draft) ([]approvallog.Record, error) {
-	for {
+	for wait := appendRetry; ; wait = min(2*wait, maxAppendRetry) {
+		var lost error
 		records, err := l.o.Journal.Update(ctx, func(tx Tx) error {
-			if err := l.mine(); err != nil {
-				return err
+			if lost = l.mine(); lost != nil {
+				return lost
 			}
 			for _, d := range drafts {
 				if _, err := tx.Append(d); err != nil {
@@ -92,16 +93,32 @@ func (l *Loop) append(ctx context.Context, drafts []approvallog.Draft) ([]approv
 			}
 			return nil
 		})
-		if err == nil || !errors.Is(err, approvallog.ErrLocked) {
-			if err != nil {
-				err = fmt.Errorf("write the delivery journal: %w", err)
-			}
-			return records, err
+		switch {
+		case err == nil:
+			l.storage("")
+			return records, nil
+		case lost != nil || fatal(err):
+			return nil, fmt.Errorf("write the delivery journal: %w", err)
 		}
-		l.o.Logger.Warn("the delivery journal is locked; trying again", zap.Error(err))
-		if !pauseFor(ctx, appendRetry) {
+		l.storage(err.Error())
+		if !pauseFor(ctx, wait) {
 			return nil, ctx.Err()
 		}
+	}
+}
+
+// storage notes whether the journal can be written, and logs when that changes.
+func (l *Loop) storage(problem string) {
+	l.mu.Lock()
+	before := l.storageProblem
+	l.storageProblem = problem
+	l.mu.Unlock()
+	switch {
+	case problem == before:
+	case problem == "":
+		l.o.Logger.Info("the delivery journal can be written again")
+	default:
+		l.o.Logger.Error("the delivery journal cannot be written; nothing is sent until it can", zap.String("error", problem))
 	}
 }
 
@@ -150,9 +167,14 @@ func (l *Loop) expire(ctx context.Context, req approvallog.Request) (Event, erro
 	return ev, err
 }
 
-// fatal reports whether no later append can succeed either.
+// fatal reports whether no later access can succeed either.
 func fatal(err error) bool {
-	return errors.Is(err, approvallog.ErrPoisoned) || errors.Is(err, approvallog.ErrFenced) || errors.Is(err, approvallog.ErrCorrupt)
+	for _, end := range []error{approvallog.ErrPoisoned, approvallog.ErrFenced, approvallog.ErrCorrupt, approvallog.ErrClosed, approvallog.ErrInvalid} {
+		if errors.Is(err, end) {
+			return true
+		}
+	}
+	return false
 }
 
 func (l *Loop) prepare(req approvallog.Request) Event {

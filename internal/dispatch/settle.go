@@ -153,7 +153,7 @@ func (c *Core) tapRuled(ev TapRuled) {
 	}
 	c.nonces[d.ID] = r.Button.Nonce
 	if known, _ := c.deliveries.ByID(d.ID); known.MessageID == 0 && ev.Tap.MessageID != 0 {
-		c.journal(EventDeliverySent, d.Cycle.Key, sentPayload{
+		c.recordSent(d.Cycle.Key, sentPayload{
 			Delivery: d.ID, ChatID: ev.Tap.ChatID, MessageID: ev.Tap.MessageID, ThreadID: d.ThreadID, Adopted: true,
 		})
 	}

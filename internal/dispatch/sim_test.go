@@ -46,13 +46,15 @@ type sim struct {
 	muted    time.Time
 	mutedIn  int64 // the epoch that was told
 
-	taps    []simTap
-	made    map[string]bool // delivered verdicts: cycle/person/verdict
-	excused map[CycleID]int // sends whose answer was lost
-	keys    int
-	faults  bool
-	lastTap int
-	seen    int // records of the log that were checked
+	taps        []simTap
+	made        map[string]bool // delivered verdicts: cycle/person/verdict
+	sentOnce    map[string]bool // deliveries recorded as sent
+	excused     map[CycleID]int // sends whose answer was lost
+	keys        int
+	faults      bool
+	lastTap     int
+	seen        int // records of the log that were checked
+	seenJournal int
 }
 
 type simMessage struct {
@@ -76,7 +78,7 @@ func newSim(t *testing.T, seed uint64) *sim {
 	s := &sim{
 		t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), now: time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC),
 		requests: approvallog.NewRequests(), deliveries: NewDeliveries(), messages: map[int64]*simMessage{},
-		made: map[string]bool{}, excused: map[CycleID]int{}, faults: true,
+		made: map[string]bool{}, sentOnce: map[string]bool{}, excused: map[CycleID]int{}, faults: true,
 		rules: testRules{
 			rule:    Rule{Quorum: 1, Approvers: []Approver{alice, bob, carol}, RejectReasons: []string{"not now"}},
 			byClass: map[string]Rule{"two": {Quorum: 2, Approvers: []Approver{alice, bob}}},
@@ -530,6 +532,17 @@ func (s *sim) check() {
 		if n > 1+s.excused[id] {
 			s.failf("%v was sent %d times, %d answers were lost", id, n, s.excused[id])
 		}
+	}
+	for ; s.seenJournal < len(s.journal.records); s.seenJournal++ {
+		rec := s.journal.records[s.seenJournal]
+		if rec.Event != EventDeliverySent {
+			continue
+		}
+		p, err := decode[sentPayload](rec)
+		if err != nil || s.sentOnce[p.Delivery] {
+			s.failf("delivery %s was recorded as sent twice in one life, or %v", p.Delivery, err)
+		}
+		s.sentOnce[p.Delivery] = true
 	}
 	for ; s.seen < len(s.log.records); s.seen++ {
 		s.checkRecord(s.log.records[s.seen])

@@ -24,11 +24,14 @@ type Stats struct {
 	MutedUntil time.Time
 	// ChatProblem is why nothing can be sent to a chat, empty while nothing is wrong.
 	ChatProblem string
+	// StorageProblem is why the delivery journal cannot be written at the moment, empty while it can. Nothing is sent
+	// until then.
+	StorageProblem string
 	// Degraded says what is left out because it does not work, empty for nothing.
 	Degraded string
 }
 
-const maxFailing = 20
+const maxFailing = 200
 
 // Stats describes the core's state as of now.
 func (c *Core) Stats() Stats {
@@ -62,7 +65,7 @@ func (c *Core) Stats() Stats {
 		l := c.lane(c.chat.ID)
 		f := Failing{Key: o.id.Key, Reason: o.reason, Since: o.since, Next: o.next}
 		if f.Reason == "" && l.next.After(c.now) {
-			f.Reason = l.reason
+			f.Reason, f.Since = l.reason, l.since
 		}
 		if l.next.After(f.Next) {
 			f.Next = l.next
