@@ -1,6 +1,7 @@
 package app
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"time"
@@ -31,4 +32,32 @@ func NewLogger(w io.Writer, wrap func(zapcore.Core) zapcore.Core) *zap.Logger {
 		core = wrap(core)
 	}
 	return zap.New(core)
+}
+
+// tellf logs what lease and log have to say to people, once the start can no longer be refused: a refusal is one line on stderr,
+// its own.
+func (a *App) tellf(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.announced {
+		a.held = append(a.held, text)
+		return
+	}
+	a.log.Warn(text)
+}
+
+func (a *App) announce() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, text := range a.held {
+		a.log.Warn(text)
+	}
+	a.announced, a.held = true, nil
+}
+
+func (a *App) isAnnounced() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.announced
 }

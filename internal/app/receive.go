@@ -11,7 +11,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/approvald/approvald/internal/gate"
-	"github.com/approvald/approvald/internal/gateapi"
 	"github.com/approvald/approvald/internal/lease"
 	"github.com/approvald/approvald/internal/sdnotify"
 	"github.com/approvald/approvald/internal/transport"
@@ -192,72 +191,8 @@ func (a *App) ownRegistration(url string) bool {
 	return url != "" && url == a.opts.Config.Transport.Webhook.URL && url == a.before.WebhookURL
 }
 
-// tellf logs what lease and log have to say to people, once the start can no longer be refused: a refusal is one line on stderr,
-// its own.
-func (a *App) tellf(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !a.announced {
-		a.held = append(a.held, text)
-		return
-	}
-	a.log.Warn(text)
-}
-
-func (a *App) announce() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, text := range a.held {
-		a.log.Warn(text)
-	}
-	a.announced, a.held = true, nil
-}
-
-func (a *App) isAnnounced() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.announced
-}
-
 func (a *App) setTrouble(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.trouble = err
-}
-
-// status is what agents and `approvald status` are told.
-func (a *App) status(ctx context.Context) (gateapi.Status, error) {
-	holder := a.lease.Holder()
-	stats := a.loop.Stats()
-	// The loop does not run before Telegram was reached; requests are taken all the same.
-	log := a.gate.Log()
-	if err := log.Refresh(ctx); err != nil {
-		return gateapi.Status{}, err
-	}
-	pending := 0
-	if err := log.View(func() { pending = a.gate.Requests().PendingCount(a.opts.Now(), "") }); err != nil {
-		return gateapi.Status{}, err
-	}
-	s := gateapi.Status{
-		Gate:      a.opts.Gate,
-		Holder:    &gateapi.Holder{PID: holder.PID, Mode: holder.Mode, Since: holder.Since, Epoch: a.epoch},
-		Transport: gateapi.Transport{Mode: a.opts.Config.Transport.Mode},
-		Pending:   pending,
-		Unsettled: stats.Unsettled,
-	}
-	a.mu.Lock()
-	r, trouble := a.receiver, a.trouble
-	a.mu.Unlock()
-	if trouble != nil {
-		s.Transport.Error = trouble.Error()
-	}
-	if r != nil {
-		health := r.Health()
-		s.Transport.Healthy, s.Transport.Error = health.Healthy, health.Error
-		if !health.LastSuccess.IsZero() {
-			s.Transport.LastSuccess = &health.LastSuccess
-		}
-	}
-	return s, nil
 }

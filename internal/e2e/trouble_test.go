@@ -316,9 +316,10 @@ func TestAWrongChatLosesNothingAndIsTold(t *testing.T) {
 	waiter := w.start("request", "deploy:api#41", "--class", "deploy.production", "--summary", "s", "--wait")
 	w.await(daemon, "a send that is refused", func(s telegramtest.State) bool { return len(s.Calls("sendMessage")) > 0 })
 	w.until("the daemon to say so", func() bool { return strings.Contains(daemon.stderr.String(), "chat not found") })
-	if s := w.status(); s.Pending != 1 {
-		t.Errorf("status: %+v", s)
-	}
+	w.until("the status to say so", func() bool {
+		s := w.status()
+		return s.Pending == 1 && !s.Transport.Healthy && strings.Contains(s.Transport.Error, "chat not found")
+	})
 	w.wantEvents("deploy:api#41", "approval.requested")
 	select {
 	case <-waiter.done:

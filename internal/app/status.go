@@ -1,0 +1,61 @@
+package app
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/approvald/approvald/internal/dispatch"
+	"github.com/approvald/approvald/internal/gateapi"
+)
+
+// status is what agents and `approvald status` are told.
+func (a *App) status(ctx context.Context) (gateapi.Status, error) {
+	holder := a.lease.Holder()
+	stats := a.loop.Stats()
+	// The loop does not run before Telegram was reached; requests are taken all the same.
+	log := a.gate.Log()
+	if err := log.Refresh(ctx); err != nil {
+		return gateapi.Status{}, err
+	}
+	pending := 0
+	if err := log.View(func() { pending = a.gate.Requests().PendingCount(a.opts.Now(), "") }); err != nil {
+		return gateapi.Status{}, err
+	}
+	s := gateapi.Status{
+		Gate:      a.opts.Gate,
+		Holder:    &gateapi.Holder{PID: holder.PID, Mode: holder.Mode, Since: holder.Since, Epoch: a.epoch},
+		Transport: gateapi.Transport{Mode: a.opts.Config.Transport.Mode},
+		Pending:   pending,
+		Unsettled: stats.Unsettled,
+	}
+	a.mu.Lock()
+	r, trouble := a.receiver, a.trouble
+	a.mu.Unlock()
+	if trouble != nil {
+		s.Transport.Error = trouble.Error()
+	}
+	if r != nil {
+		health := r.Health()
+		s.Transport.Healthy, s.Transport.Error = health.Healthy, health.Error
+		if !health.LastSuccess.IsZero() {
+			s.Transport.LastSuccess = &health.LastSuccess
+		}
+	}
+	if problem := deliveryProblem(stats); problem != "" {
+		s.Transport.Healthy, s.Transport.Error = false, problem
+	}
+	return s, nil
+}
+
+// deliveryProblem says why requests do not reach a person although updates come in; "" when they do.
+func deliveryProblem(stats dispatch.Stats) string {
+	switch {
+	case stats.ChatProblem != "":
+		return stats.ChatProblem
+	case len(stats.Failing) > 0:
+		first := stats.Failing[0]
+		return fmt.Sprintf("%s was not delivered: %s", first.Key, first.Reason)
+	default:
+		return ""
+	}
+}
