@@ -8,7 +8,7 @@ FUZZTIME ?= 10s
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 
 STATICCHECK = $(GO) run honnef.co/go/tools/cmd/staticcheck@2026.2.2
-GOVULNCHECK = $(GO) run golang.org/x/vuln/cmd/govulncheck@latest
+GOVULNCHECK = $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 LDFLAGS     = -s -w $(if $(VERSION),-X main.version=$(VERSION))
 
 # What `make test-all` needs besides Go. Each is named when it is missing: a test that cannot run is a failure.
