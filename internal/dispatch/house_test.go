@@ -13,7 +13,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/approvald/approvald/internal/approvallog"
-	"github.com/approvald/approvald/internal/gate"
 	"github.com/approvald/approvald/internal/telegramtest"
 	"github.com/approvald/approvald/internal/transport"
 )
