@@ -87,7 +87,7 @@ func (a *App) vitals() *vitals {
 	return &vitals{vitals: []*vital{
 		{name: "lease", limit: limit, probe: a.lease.Check},
 		{name: "log", limit: limit, probe: a.probeLog},
-		{name: "dispatch", limit: limit, probe: func() error { a.loop.Stats(); return nil }},
+		{name: "dispatch", limit: limit, probe: func() error { return a.loop.Ping(context.Background()) }},
 		{name: "transport", limit: receiveOverdue, due: a.receiveDue},
 	}}
 }
