@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -49,7 +50,8 @@ type appendLock struct {
 	self   lockRecord
 	name   string   // of the prepared file
 	file   *os.File // the prepared file
-	record []byte   // what the prepared file holds
+	info   os.FileInfo
+	record []byte // what the prepared file holds
 	queue  queue
 }
 
@@ -79,6 +81,9 @@ func (l *appendLock) prepare() error {
 	l.name, l.file = name, file.File
 	if err = l.stamp(); err == nil {
 		err = file.Sync()
+	}
+	if err == nil {
+		l.info, err = file.Stat()
 	}
 	if err != nil {
 		l.discard()
@@ -274,15 +279,11 @@ func (l leftover) fingerprint() string {
 
 // held reports whether the lock's file is still the own one.
 func (l *appendLock) held() error {
-	own, err := l.file.Stat()
-	if err != nil {
-		return err
-	}
 	there, err := os.Lstat(l.path)
 	if err != nil {
 		return fmt.Errorf("append lock %s was taken away: %w", l.path, err)
 	}
-	if !os.SameFile(own, there) {
+	if !os.SameFile(l.info, there) {
 		return fmt.Errorf("append lock %s was replaced by another writer", l.path)
 	}
 	return nil
@@ -291,16 +292,12 @@ func (l *appendLock) held() error {
 // release removes the lock's file when it is the own one with the own bytes, and says why when it
 // is not: then two writers may have been at work.
 func (l *appendLock) release() error {
-	left, err := readLeftover(l.path)
-	if err != nil {
-		return fmt.Errorf("release append lock: %w", err)
+	if err := l.held(); err != nil {
+		return err
 	}
-	own, err := l.file.Stat()
-	if err != nil {
-		return fmt.Errorf("release append lock: %w", err)
-	}
-	if !left.same(leftover{info: own, bytes: l.record}) {
-		return fmt.Errorf("append lock %s is not the own one any more; it was left alone", l.path)
+	b := make([]byte, len(l.record)+1)
+	if n, err := l.file.ReadAt(b, 0); err != io.EOF || string(b[:n]) != string(l.record) {
+		return fmt.Errorf("append lock %s does not hold the own record any more; it was left alone", l.path)
 	}
 	if err := l.fs.Before("lock.unlink", l.path); err != nil {
 		return err

@@ -267,11 +267,17 @@ func (l *Log) runBatch(ctx context.Context, batch []*call) error {
 	if err := l.openAppender(); err != nil {
 		return err
 	}
-	wrote := false
+	ready, wrote := false, false
 	for _, c := range batch {
 		tx := &Tx{head: l.at.head, now: l.opts.Now().UTC().Truncate(time.Millisecond)}
 		if c.err = c.run(tx); c.err != nil || c.panicked != nil || len(tx.records) == 0 {
 			continue
+		}
+		if !ready {
+			if err := l.readyToWrite(); err != nil {
+				return err
+			}
+			ready = true
 		}
 		if c.err = l.write(tx.records); c.err != nil {
 			if l.poison != nil {
@@ -289,10 +295,7 @@ func (l *Log) runBatch(ctx context.Context, batch []*call) error {
 	if !wrote {
 		return nil
 	}
-	if err := l.appender.Sync(); err != nil {
-		return l.poisoned("fsync", err)
-	}
-	return nil
+	return l.commit()
 }
 
 // run runs the decider. Its panic belongs to its own caller.

@@ -15,18 +15,21 @@ import (
 	"time"
 )
 
-// write puts the records of one decider behind the log's end with one write. Nothing of them is in
-// the file when it fails without poisoning the handle. Called inside the append lock and l.mu.
-func (l *Log) write(records []Record) error {
+// readyToWrite makes sure, once in a tenure of the append lock, that the lock is still held and that
+// the file ends with the record that was read last, and takes a torn tail off.
+func (l *Log) readyToWrite() error {
 	if err := l.lock.held(); err != nil {
 		return err
 	}
 	if err := l.checkEnd(); err != nil {
 		return err
 	}
-	if err := l.quarantine(); err != nil {
-		return err
-	}
+	return l.quarantine()
+}
+
+// write puts the records of one decider behind the log's end with one write. Nothing of them is in
+// the file when it fails without poisoning the handle. Called inside the append lock and l.mu.
+func (l *Log) write(records []Record) error {
 	var text []byte
 	if l.at.noLF {
 		text = append(text, '\n')
@@ -50,12 +53,21 @@ func (l *Log) write(records []Record) error {
 		offset: before.offset + int64(len(text)), line: before.line + int64(len(records)),
 		head: last.Head(), lastLine: append(before.lastLine[:0], last.Raw...),
 	}
-	info, err := l.appender.Stat()
-	if err == nil && info.Size() != l.at.offset {
-		err = fmt.Errorf("the file has %d bytes instead of %d: a writer without the lock is at work", info.Size(), l.at.offset)
+	return nil
+}
+
+// commit makes what the tenure has written durable. A file of another size than was written means
+// that somebody else has written too.
+func (l *Log) commit() error {
+	size, err := l.size()
+	if err == nil && size != l.at.offset {
+		err = fmt.Errorf("the file has %d bytes instead of %d: a writer without the lock is at work", size, l.at.offset)
 	}
 	if err != nil {
 		return l.poisoned("check after a write", err)
+	}
+	if err := l.appender.Sync(); err != nil {
+		return l.poisoned("fsync", err)
 	}
 	return nil
 }
