@@ -32,6 +32,7 @@ test-all: ## everything: race detector, root, strace, small file systems
 	for tool in $(TEST_ALL_TOOLS); do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
 	[ "$$(id -u)" = 0 ] || missing="$$missing root"; \
 	[ -z "$$missing" ] || { echo "make test-all: missing:$$missing" >&2; exit 1; }
+	$(GO) test ./internal/dispatch -run Simulation -sim.histories=10000
 	$(GO) test -race -tags all -timeout 15m ./...
 
 check: ## formatting, vet, staticcheck, known vulnerabilities, tidy modules
@@ -58,9 +59,12 @@ bench: ## the figures that the design promises: end to end first, then package b
 	$(GO) test -run '^$$' -bench . -benchtime 100x ./internal/e2e
 	$(GO) test -run '^$$' -bench . -benchtime 1s $$($(GO) list ./... | grep -v /internal/e2e)
 
-install: build ## into DESTDIR/PREFIX, with the systemd unit
+install: build ## into DESTDIR/PREFIX, with what systemd needs
 	install -D -m 0755 bin/approvald '$(DESTDIR)$(PREFIX)/bin/approvald'
-	install -D -m 0644 deploy/systemd/approvald@.service '$(DESTDIR)$(PREFIX)/lib/systemd/system/approvald@.service'
+	sed 's#/usr/local/bin/#$(PREFIX)/bin/#' deploy/systemd/approvald@.service >bin/approvald@.service
+	install -D -m 0644 bin/approvald@.service '$(DESTDIR)$(PREFIX)/lib/systemd/system/approvald@.service'
+	install -D -m 0644 deploy/systemd/approvald.sysusers '$(DESTDIR)$(PREFIX)/lib/sysusers.d/approvald.conf'
+	install -D -m 0644 deploy/systemd/approvald.tmpfiles '$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/approvald.conf'
 
 clean:
 	rm -rf bin

@@ -152,7 +152,7 @@ func (a *App) claimBot(bot transport.User) error {
 	if a.botLease != nil {
 		return nil
 	}
-	held, err := lease.AcquireBot(bot.ID, a.client.APIHost(), a.opts.Config.Home)
+	held, err := lease.AcquireBot(bot.ID, a.opts.Config.Telegram.APIBase, a.opts.Config.Home)
 	if err != nil {
 		return err
 	}

@@ -50,6 +50,8 @@ func (a *App) status(ctx context.Context) (gateapi.Status, error) {
 // deliveryProblem says why requests do not reach a person although updates come in; "" when they do.
 func deliveryProblem(stats dispatch.Stats) string {
 	switch {
+	case stats.StorageProblem != "":
+		return stats.StorageProblem
 	case stats.ChatProblem != "":
 		return stats.ChatProblem
 	case len(stats.Failing) > 0:
