@@ -21,7 +21,7 @@ var placeholders = map[int64]string{
 
 const (
 	approverRemedy = "write [[approvers]] with id = \"NAME\" and telegram_user_id = NUMBER"
-	numericRemedy  = "write the person's numeric user id (`approvald pair` finds it): user names can be released and taken by somebody else"
+	numericRemedy  = "write the person's numeric user id: user names can be released and taken by somebody else"
 )
 
 // Placeholder says whose id a Telegram user id is when it is one that many senders share; empty

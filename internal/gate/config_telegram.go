@@ -14,7 +14,7 @@ import (
 var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 func (c *Config) readTelegram(n *node) {
-	const chatWant = "the chat's numeric id, negative for a group (`approvald pair` finds it)"
+	const chatWant = "the chat's numeric id, negative for a group"
 	t := &c.Telegram
 	t.TokenFile = n.absPath("token_file")
 	t.TokenEnv, _ = n.str("token_env", "the name of an environment variable in quotes")
