@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -295,8 +294,8 @@ func (l *appendLock) release() error {
 	if err := l.held(); err != nil {
 		return err
 	}
-	b := make([]byte, len(l.record)+1)
-	if n, err := l.file.ReadAt(b, 0); err != io.EOF || string(b[:n]) != string(l.record) {
+	b := make([]byte, len(l.record))
+	if _, err := l.file.ReadAt(b, 0); err != nil || string(b) != string(l.record) {
 		return fmt.Errorf("append lock %s does not hold the own record any more; it was left alone", l.path)
 	}
 	if err := l.fs.Before("lock.unlink", l.path); err != nil {

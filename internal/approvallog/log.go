@@ -61,6 +61,7 @@ type Log struct {
 	// moment a batch is decided until it is on the disk, so that nobody sees what is not durable.
 	mu       sync.RWMutex
 	file     *os.File      // for reading; nil while the log does not exist
+	identity os.FileInfo   // of file: its device and inode
 	appender *durable.File // for appending; opened by the first append
 	at       place         // all before was read and folded
 	tail     *tail         // behind it, as of the last look; nil when nothing is there
@@ -295,21 +296,32 @@ func (l *Log) inspect() (int64, error) {
 		return 0, l.drifted(ReasonNotRegular, "the path is not a regular file")
 	}
 	if l.file == nil {
-		if l.file, err = os.Open(l.opts.Path); err != nil {
+		if err := l.openFile(); err != nil {
 			return 0, err
 		}
 	}
-	open, err := l.file.Stat()
-	if err != nil {
-		return 0, err
-	}
-	if !os.SameFile(info, open) {
+	if !os.SameFile(info, l.identity) {
 		return 0, l.drifted(ReasonLogReplaced, "another file stands in its place; move the original back. A log is never rotated")
 	}
-	if open.Size() < l.at.offset {
-		return 0, l.drifted(ReasonLogTruncated, fmt.Sprintf("the file has %d bytes, and had %d before", open.Size(), l.at.offset))
+	if info.Size() < l.at.offset {
+		return 0, l.drifted(ReasonLogTruncated, fmt.Sprintf("the file has %d bytes, and had %d before", info.Size(), l.at.offset))
 	}
-	return open.Size(), nil
+	return info.Size(), nil
+}
+
+// openFile opens the file for reading and notes which one it is.
+func (l *Log) openFile() error {
+	file, err := os.Open(l.opts.Path)
+	if err != nil {
+		return err
+	}
+	identity, err := file.Stat()
+	if err != nil {
+		file.Close()
+		return err
+	}
+	l.file, l.identity = file, identity
+	return nil
 }
 
 // drifted makes the error of a file that is not what was read. It is not kept as damage: an operator

@@ -319,14 +319,14 @@ func (l *Log) openAppender() error {
 		return err
 	}
 	if !created {
-		err = sameFile(l.file, f.File)
+		err = l.isSame(f.File)
 	}
 	if err == nil && l.at.offset == 0 {
 		// Also when the file was there: who made it may not have come this far.
 		err = l.opts.FS.SyncDir("append", filepath.Dir(l.opts.Path))
 	}
 	if err == nil && created {
-		l.file, err = os.Open(l.opts.Path)
+		err = l.openFile()
 	}
 	if err != nil {
 		f.Close()
@@ -336,17 +336,14 @@ func (l *Log) openAppender() error {
 	return nil
 }
 
-func sameFile(a, b *os.File) error {
-	x, err := a.Stat()
+// isSame makes sure that f is the file that was read.
+func (l *Log) isSame(f *os.File) error {
+	info, err := f.Stat()
 	if err != nil {
 		return err
 	}
-	y, err := b.Stat()
-	if err != nil {
-		return err
-	}
-	if !os.SameFile(x, y) {
-		return &CorruptError{Path: b.Name(), Reason: ReasonLogReplaced, Detail: "another file came in its place while it was opened"}
+	if !os.SameFile(info, l.identity) {
+		return l.drifted(ReasonLogReplaced, "another file came in its place while it was opened")
 	}
 	return nil
 }
