@@ -70,7 +70,7 @@ func (e *env) ops(readDamaged bool) (ops *gateapi.Failover, done func(), err err
 		Clients: clients,
 		Open: func() (gateapi.Ops, error) {
 			if cfgErr != nil {
-				return nil, cfgErr
+				return nil, &gate.Error{Code: gateapi.CodeUnreachable, Message: cfgErr.Error(), Err: cfgErr}
 			}
 			g, err := gate.Open(cfg, gate.OpenOptions{ReadDamaged: readDamaged})
 			if err != nil {

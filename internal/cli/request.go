@@ -135,7 +135,18 @@ func (e *env) file(ctx context.Context, r gate.NewRequest, wait bool, limits wai
 		return err
 	}
 	defer done()
+	by := gateapi.Asker{Key: r.Key, Requester: r.Requester}
+	if wait {
+		// From here on, so that a signal finds the request either not made or
+		// taken care of.
+		var stop func()
+		ctx, stop = withSignals(ctx, r.Key)
+		defer stop()
+	}
 	req, isNew, err := ops.Create(ctx, r)
+	if err != nil && ctx.Err() != nil {
+		return e.interrupted(ctx, ops, by, limits)
+	}
 	if err != nil {
 		return err
 	}
@@ -150,7 +161,7 @@ func (e *env) file(ctx context.Context, r gate.NewRequest, wait bool, limits wai
 		}
 		return nil
 	}
-	end, err := e.await(ctx, ops, gateapi.Asker{Key: req.Key, Requester: r.Requester}, limits)
+	end, err := e.await(ctx, ops, by, limits)
 	if err != nil {
 		return err
 	}

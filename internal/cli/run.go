@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -108,14 +110,8 @@ func (e *env) runApproved(cmd *cobra.Command, key string, argv []string, ask ask
 		return err
 	}
 	defer done()
-	ctx := cmd.Context()
-	filed, isNew, err := ops.Create(ctx, req)
-	if err != nil {
-		return err
-	}
-	e.tellFiled(ops, filed, isNew)
 	by := gateapi.Asker{Key: key, Requester: req.Requester}
-	end, err := e.await(ctx, ops, by, limits)
+	end, err := e.askFor(cmd.Context(), ops, req, limits)
 	if err != nil {
 		return err
 	}
@@ -124,7 +120,9 @@ func (e *env) runApproved(cmd *cobra.Command, key string, argv []string, ask ask
 	}
 	// The grant is used up before the child exists: of two runs one executes,
 	// and a crash in between runs nothing.
-	if _, err := ops.StartExecution(ctx, by, filed.PayloadHash); err != nil {
+	ctx := cmd.Context()
+	sum := sha256.Sum256(req.Payload)
+	if _, err := ops.StartExecution(ctx, by, hex.EncodeToString(sum[:])); err != nil {
 		return err
 	}
 	e.ui.say("%s: granted, running %s", key, quoteArgv(argv))
@@ -139,6 +137,22 @@ func (e *env) runApproved(cmd *cobra.Command, key string, argv []string, ask ask
 		}
 	}
 	return childError{code}
+}
+
+// askFor makes the request and waits for its end.
+func (e *env) askFor(ctx context.Context, ops *gateapi.Failover, r gate.NewRequest, limits waitFlags) (approvallog.Request, error) {
+	by := gateapi.Asker{Key: r.Key, Requester: r.Requester}
+	ctx, stop := withSignals(ctx, r.Key)
+	defer stop()
+	filed, isNew, err := ops.Create(ctx, r)
+	if err != nil && ctx.Err() != nil {
+		return approvallog.Request{}, e.interrupted(ctx, ops, by, limits)
+	}
+	if err != nil {
+		return approvallog.Request{}, err
+	}
+	e.tellFiled(ops, filed, isNew)
+	return e.await(ctx, ops, by, limits)
 }
 
 // notRun tells why an approval did not come. Without --json nothing goes to

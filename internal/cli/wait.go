@@ -69,7 +69,9 @@ func newWaitCommand(e *env) *cobra.Command {
 				return err
 			}
 			defer done()
-			req, err := e.await(cmd.Context(), ops, gateapi.Asker{Key: args[0], Requester: by}, flags)
+			ctx, stop := withSignals(cmd.Context(), args[0])
+			defer stop()
+			req, err := e.await(ctx, ops, gateapi.Asker{Key: args[0], Requester: by}, flags)
 			if err != nil {
 				return err
 			}
@@ -82,11 +84,8 @@ func newWaitCommand(e *env) *cobra.Command {
 }
 
 // await waits for the end of a request within the flags' limits. When the time
-// runs out it answers the request as it then stands. A signal ends it with a
-// signalError.
+// runs out it answers the request as it then stands. ctx is from withSignals.
 func (e *env) await(ctx context.Context, ops gateapi.Ops, by gateapi.Asker, flags waitFlags) (approvallog.Request, error) {
-	ctx, stop := withSignals(ctx, by.Key)
-	defer stop()
 	waitCtx := ctx
 	if flags.timeout > 0 {
 		var cancel context.CancelFunc
@@ -97,15 +96,8 @@ func (e *env) await(ctx context.Context, ops gateapi.Ops, by gateapi.Asker, flag
 	if err == nil || waitCtx.Err() == nil {
 		return req, err
 	}
-	if sig, ok := errors.AsType[signalError](context.Cause(ctx)); ok {
-		if flags.withdraw {
-			sigCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), signalWork)
-			defer cancel()
-			if _, err := withdraw(sigCtx, ops, by, "cancelled"); err != nil {
-				e.ui.say("withdraw %s: %s", by.Key, err)
-			}
-		}
-		return approvallog.Request{}, sig
+	if ctx.Err() != nil {
+		return approvallog.Request{}, e.interrupted(ctx, ops, by, flags)
 	}
 	if !errors.Is(context.Cause(waitCtx), errWaitOver) {
 		return approvallog.Request{}, err
@@ -114,6 +106,18 @@ func (e *env) await(ctx context.Context, ops gateapi.Ops, by gateapi.Asker, flag
 		return withdraw(ctx, ops, by, "timeout")
 	}
 	return ops.Get(ctx, by.Key)
+}
+
+// interrupted ends a wait that a signal ended, with the signal.
+func (e *env) interrupted(ctx context.Context, ops gateapi.Ops, by gateapi.Asker, flags waitFlags) error {
+	if flags.withdraw {
+		brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), signalWork)
+		defer cancel()
+		if _, err := withdraw(brief, ops, by, "cancelled"); err != nil {
+			e.ui.say("withdraw %s: %s", by.Key, err)
+		}
+	}
+	return context.Cause(ctx)
 }
 
 // withdraw takes a request back, or answers it as it stands when a decision

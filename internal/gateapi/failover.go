@@ -42,6 +42,7 @@ type Failover struct {
 	opts   FailoverOptions
 	client *Client // the one that answered last
 	files  Ops
+	met    bool // the gate has answered something
 }
 
 var _ Ops = (*Failover)(nil)
@@ -122,17 +123,18 @@ func (f *Failover) Status(ctx context.Context) (st Status, err error) {
 	return st, err
 }
 
-// Wait implements Ops. The request must be known when it begins; from then on
-// it outlives every restart of the daemon and ends only with an answer, a
-// refusal of the gate, or its context.
-func (f *Failover) Wait(ctx context.Context, key string) (approvallog.Request, error) {
-	req, err := f.Get(ctx, key)
-	if err != nil || req.State != approvallog.StatePending {
-		return req, err
+// Wait implements Ops. Once the gate has answered anything it outlives every
+// restart of the daemon and ends only with an answer, a refusal of the gate, or
+// its context.
+func (f *Failover) Wait(ctx context.Context, key string) (req approvallog.Request, err error) {
+	if !f.met {
+		if req, err = f.Get(ctx, key); err != nil || req.State != approvallog.StatePending {
+			return req, err
+		}
 	}
 	pause, lost := firstPause, false
 	for {
-		err := f.do(func(o Ops) error {
+		err = f.do(func(o Ops) error {
 			if lost {
 				// Any answer will do to show that the gate is back.
 				if _, err := o.Get(ctx, key); err != nil {
@@ -168,7 +170,7 @@ func (f *Failover) do(op func(Ops) error) error {
 		err := op(c)
 		u, ok := errors.AsType[*UnreachableError](err)
 		if !ok {
-			f.client = c
+			f.client, f.met = c, true
 			return err
 		}
 		f.client = nil
@@ -190,6 +192,7 @@ func (f *Failover) do(op func(Ops) error) error {
 		// The files may be looked at, but what is asked for needs the daemon.
 		return f.unreachable(sent, errors.Join(append(whys, err)...))
 	}
+	f.met = true
 	return err
 }
 

@@ -197,6 +197,24 @@ func TestWaitSurvivesRestartOfTheDaemon(t *testing.T) {
 	}
 }
 
+// A daemon that dies between the request and the wait is waited for as well.
+func TestWaitBeginsWhileTheDaemonIsAway(t *testing.T) {
+	path, ops := socketPath(t), newFakeOps()
+	stop := serve(t, path, ops)
+	f, notices := failover(t, path, noFiles)
+	if _, _, err := f.Create(t.Context(), gate.NewRequest{Key: "k"}); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	got := startWait(t.Context(), f, "k")
+	<-notices
+	ops.set(granted("k"))
+	serve(t, path, ops)
+	if w := <-got; w.err != nil || w.req.State != approvallog.StateGranted {
+		t.Errorf("Wait = %+v, %v", w.req, w.err)
+	}
+}
+
 func TestWaitGoesOnByTheFiles(t *testing.T) {
 	path, ops := socketPath(t), newFakeOps(pending("k"))
 	ops.waiting = make(chan string, 8)

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+var stopSignals = []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP}
+
+// Who stops a waiting program stops the wait and nothing else.
+func TestWaitEndsBySignalAndDecidesNothing(t *testing.T) {
+	w := newWorld(t)
+	for _, sig := range stopSignals {
+		key := "k" + sig.String()
+		p := w.start(w.env, "request", key, "--class", "a.b", "--summary", "s", "--wait")
+		p.sees(p.out, key+"\n") // the key is known before the wait
+		p.sees(p.errOut, "asked")
+		p.signal(sig)
+		if ws := p.ended(); !ws.Signaled() || ws.Signal() != sig {
+			t.Errorf("%v: ended with %#x, want by that signal", sig, ws)
+		}
+		if text := p.errOut.String(); !strings.Contains(text, "nothing was decided") || !strings.Contains(text, "approvald wait") {
+			t.Errorf("%v: stderr %q does not say how to go on", sig, text)
+		}
+		if state, _ := w.state(key); state != "pending" {
+			t.Errorf("%v: the request is %s, want pending", sig, state)
+		}
+	}
+	w.run(w.env, 0, "log", "verify", "--semantic")
+}
+
+func TestWaitEndsBySignalAndWithdrawsWhenAsked(t *testing.T) {
+	w := newWorld(t)
+	for _, sig := range stopSignals {
+		key := "k" + sig.String()
+		p := w.start(w.env, "request", key, "--class", "a.b", "--summary", "s", "--wait", "--withdraw-on-timeout")
+		p.sees(p.errOut, "asked")
+		p.signal(sig)
+		if ws := p.ended(); !ws.Signaled() || ws.Signal() != sig {
+			t.Errorf("%v: ended with %#x, want by that signal", sig, ws)
+		}
+		if state, text := w.state(key); state != "withdrawn" || !strings.Contains(text, "(cancelled)") {
+			t.Errorf("%v: the request is %s, want withdrawn as cancelled:\n%s", sig, state, text)
+		}
+	}
+}
+
+func TestInterruptedWaitIsOneJSONValue(t *testing.T) {
+	w := newWorld(t)
+	p := w.start(w.env, "request", "k", "--class", "a.b", "--summary", "s", "--wait", "--json")
+	p.sees(p.errOut, "k: asked")
+	p.signal(syscall.SIGTERM)
+	p.ended()
+	var got struct{ Error struct{ Code string } }
+	if err := json.Unmarshal([]byte(p.out.String()), &got); err != nil || got.Error.Code != "interrupted" {
+		t.Errorf("stdout is %q (%v), want one error of code interrupted", p.out, err)
+	}
+}
+
+func TestTailFollows(t *testing.T) {
+	w := newWorld(t)
+	w.run(w.env, 0, "request", "one", "--class", "a.b", "--summary", "s")
+	p := w.start(w.env, "log", "tail", "-f", "-n", "1", "--json")
+	p.sees(p.out, `"action_key":"one"`)
+	w.run(w.env, 0, "request", "two", "--class", "a.b", "--summary", "s")
+	p.sees(p.out, `"action_key":"two"`)
+	p.signal(syscall.SIGINT)
+	if ws := p.ended(); !ws.Signaled() {
+		t.Errorf("ended with %#x, want by the signal", ws)
+	}
+	if text := p.errOut.String(); text != "" {
+		t.Errorf("stderr is %q, want nothing", text)
+	}
+}
+
+// The command that run executes gets the signals, and its end is run's.
+func TestRunPassesSignalsOn(t *testing.T) {
+	w := newWorld(t)
+	w.up()
+	const script = `trap 'echo got TERM; exit 9' TERM; trap 'echo got USR1' USR1; echo ready; while :; do sleep 0.01; done`
+	p := w.start(w.env, "run", "trap", "--class", "a.b", "--", "sh", "-c", script)
+	w.tap("Approve")
+	p.sees(p.out, "ready")
+	p.signal(syscall.SIGUSR1)
+	p.sees(p.out, "got USR1")
+	p.signal(syscall.SIGTERM)
+	if ws := p.ended(); ws.ExitStatus() != 9 {
+		t.Errorf("exit code %d, want the command's 9", ws.ExitStatus())
+	}
+
+	p = w.start(w.env, "run", "die", "--class", "a.b", "--", "sh", "-c", "echo ready; exec sleep 600")
+	w.tap("Approve")
+	p.sees(p.out, "ready")
+	p.signal(syscall.SIGTERM)
+	if ws := p.ended(); ws.ExitStatus() != 128+int(syscall.SIGTERM) {
+		t.Errorf("exit code %d, want 143", ws.ExitStatus())
+	}
+	if _, text := w.state("die"); !strings.Contains(text, "execution failed, exit 143") {
+		t.Errorf("the end is not recorded:\n%s", text)
+	}
+}
+
+// The command sees neither the bot's token nor what belongs to a daemon.
+func TestRunKeepsSecretsFromTheCommand(t *testing.T) {
+	w := newWorld(t)
+	w.up()
+	config := w.env
+	w.write("config/approvald/default.toml", strings.Replace(w.read("config/approvald/default.toml"), "token_file", "token_env = \"BOT_TOKEN\"\n# was", 1))
+	p := w.start(append(config, "BOT_TOKEN="+w.bot.Token(), "NOTIFY_SOCKET=/n", "CREDENTIALS_DIRECTORY=/c", "KEPT=yes"),
+		"run", "env", "--class", "a.b", "--", "env")
+	w.tap("Approve")
+	if ws := p.ended(); ws.ExitStatus() != 0 {
+		t.Fatalf("exit code %d", ws.ExitStatus())
+	}
+	for _, bad := range []string{w.bot.Token(), "BOT_TOKEN", "NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY"} {
+		if strings.Contains(p.out.String(), bad) {
+			t.Errorf("the command's environment has %s", bad)
+		}
+	}
+	if !strings.Contains(p.out.String(), "KEPT=yes") {
+		t.Error("the command lost a variable that is its own")
+	}
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+)
+
+// terminal is a program with a person in front of it.
+type terminal struct {
+	t    *testing.T
+	tty  *os.File
+	cmd  *exec.Cmd
+	seen *output
+	done chan struct{}
+}
+
+func (w *world) terminal(args ...string) *terminal {
+	w.t.Helper()
+	x := &terminal{t: w.t, cmd: exec.Command("approvald", args...), seen: &output{more: make(chan struct{}, 1)}, done: make(chan struct{})}
+	x.cmd.Env, x.cmd.Dir = w.env, w.dir
+	tty, err := pty.Start(x.cmd)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	x.tty = tty
+	go func() {
+		defer close(x.done)
+		// The end of a pseudo terminal is an I/O error.
+		_, _ = io.Copy(x.seen, tty)
+	}()
+	w.t.Cleanup(func() {
+		_ = x.cmd.Process.Kill()
+		<-x.done
+		tty.Close()
+	})
+	return x
+}
+
+// sees waits for a text on the screen.
+func (x *terminal) sees(text string) {
+	x.t.Helper()
+	limit := time.After(patience)
+	for !strings.Contains(x.seen.String(), text) {
+		select {
+		case <-x.seen.more:
+		case <-x.done:
+			if !strings.Contains(x.seen.String(), text) {
+				x.t.Fatalf("the screen never showed %q: %s", text, x.seen)
+			}
+		case <-limit:
+			x.t.Fatalf("the screen never showed %q: %s", text, x.seen)
+		}
+	}
+}
+
+func (x *terminal) types(text string) {
+	x.t.Helper()
+	if _, err := x.tty.WriteString(text); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+func (x *terminal) ended() syscall.WaitStatus {
+	x.t.Helper()
+	<-x.done
+	// How it ended is in ProcessState.
+	_ = x.cmd.Wait()
+	return x.cmd.ProcessState.Sys().(syscall.WaitStatus)
+}
+
+func (w *world) read(name string) string {
+	w.t.Helper()
+	b, err := os.ReadFile(filepath.Join(w.dir, name))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestInitAsks(t *testing.T) {
+	w := newWorld(t)
+	x := w.terminal("init", "--gate", "asked")
+	x.sees("Bot token")
+	x.types(w.bot.Token() + "\n")
+	x.sees("Chat id")
+	x.types("nonsense\n")
+	x.sees("is not a chat's number")
+	x.types("-100777\n")
+	x.sees("Approver as NAME=ID")
+	x.types("alice=111\n")
+	x.sees("Another approver")
+	x.types("\n")
+	x.sees("poll or webhook")
+	x.types("\n")
+	x.sees("next: approvald up --gate asked")
+	if ws := x.ended(); ws.ExitStatus() != 0 {
+		t.Fatalf("exit code %d: %s", ws.ExitStatus(), x.seen)
+	}
+	if strings.Contains(x.seen.String(), w.bot.Token()) {
+		t.Errorf("the token is on the screen: %s", x.seen)
+	}
+	if got := w.read("config/approvald/asked.token"); got != w.bot.Token()+"\n" {
+		t.Errorf("token file has %q", got)
+	}
+	if text := w.read("config/approvald/asked.toml"); !strings.Contains(text, "chat_id = -100777") {
+		t.Errorf("configuration is\n%s", text)
+	}
+	w.run(w.env, 0, "queue", "--gate", "asked")
+}
+
+// A break at any question leaves nothing behind and gives the terminal its echo
+// back.
+func TestInitBreaks(t *testing.T) {
+	w := newWorld(t)
+	for name, question := range map[string]string{"token": "Bot token", "chat": "Chat id"} {
+		x := w.terminal("init", "--gate", name)
+		x.sees("Bot token")
+		if name == "chat" {
+			x.types(w.bot.Token() + "\n")
+			x.sees(question)
+		}
+		x.types("\x03") // the terminal makes SIGINT of it
+		if ws := x.ended(); !ws.Signaled() || ws.Signal() != syscall.SIGINT {
+			t.Errorf("%s: ended with %#x, want by SIGINT: %s", name, ws, x.seen)
+		}
+		for _, file := range []string{".toml", ".token", ".secret"} {
+			if exists(filepath.Join(w.dir, "config", "approvald", name+file)) {
+				t.Errorf("%s: %s was left behind", name, file)
+			}
+		}
+	}
+}
+
+func TestApproveAsksAtTheTerminal(t *testing.T) {
+	w := newWorld(t)
+	w.write("plan", "line one\n\x1b[2Kline two\n")
+	w.run(w.env, 0, "request", "k", "--class", "a.b", "--summary", "s", "--payload", "plan", "--irreversible")
+	x := w.terminal("approve", "k", "--as", "human:alice")
+	x.sees("cannot be undone")
+	x.sees("  | line one")
+	x.sees("approve k as human:alice? [y/N]")
+	if strings.Contains(x.seen.String(), "\x1b[2K") {
+		t.Error("the payload's escape sequence reached the terminal")
+	}
+	x.types("y\n")
+	x.sees("granted")
+	if ws := x.ended(); ws.ExitStatus() != 0 {
+		t.Errorf("exit code %d: %s", ws.ExitStatus(), x.seen)
+	}
+	w.run(w.env, 0, "wait", "k")
+}
