@@ -53,3 +53,19 @@ func TestStoppedDaemon(t *testing.T) {
 	w.tap("Approve")
 	w.run(w.env, 0, "wait", "k")
 }
+
+// A request that cannot be shown to anybody is told to who waits for it.
+func TestUndeliverableIsTold(t *testing.T) {
+	w := newWorld(t)
+	const config = "config/approvald/default.toml"
+	w.write(config, strings.Replace(w.read(config), "chat_id = 111", "chat_id = 999", 1))
+	w.up()
+	p := w.start(w.stranger(), "request", "k", "--class", "a.b", "--summary", "s", "--wait")
+	p.sees(p.errOut, "k: not delivered yet")
+	if !strings.Contains(p.errOut.String(), "chat not found") {
+		t.Errorf("stderr %q does not say why", p.errOut)
+	}
+	if text := w.run(w.env, 0, "status").out.String(); !strings.Contains(text, "undelivered 1") || !strings.Contains(text, "chat not found") {
+		t.Errorf("status does not tell:\n%s", text)
+	}
+}

@@ -50,19 +50,9 @@ func (e *env) loadConfig() (gate.Config, error) {
 // with it, the sockets at the usual places are all that is tried.
 func (e *env) ops(readDamaged bool) (ops *gateapi.Failover, done func(), err error) {
 	cfg, cfgErr := e.loadConfig()
-	sockets := cfg.Paths().Sockets
-	if cfgErr != nil {
-		// A configuration at fault, or one that others may write, is never passed over.
-		if !errors.Is(cfgErr, fs.ErrPermission) && !errors.Is(cfgErr, fs.ErrNotExist) {
-			return nil, nil, cfgErr
-		}
-		if sockets = usualSockets(e.gate); len(sockets) == 0 {
-			return nil, nil, cfgErr
-		}
-	}
-	var clients []*gateapi.Client
-	for _, path := range sockets {
-		clients = append(clients, gateapi.NewClient(path, e.gate))
+	clients, err := e.clients(cfg, cfgErr)
+	if err != nil {
+		return nil, nil, err
 	}
 	var opened *gate.Gate
 	f := gateapi.NewFailover(gateapi.FailoverOptions{
@@ -94,6 +84,25 @@ func (e *env) ops(readDamaged bool) (ops *gateapi.Failover, done func(), err err
 			_ = opened.Close()
 		}
 	}, nil
+}
+
+// clients are the daemon's possible sockets.
+func (e *env) clients(cfg gate.Config, cfgErr error) ([]*gateapi.Client, error) {
+	sockets := cfg.Paths().Sockets
+	if cfgErr != nil {
+		// A configuration at fault, or one that others may write, is never passed over.
+		if !errors.Is(cfgErr, fs.ErrPermission) && !errors.Is(cfgErr, fs.ErrNotExist) {
+			return nil, cfgErr
+		}
+		if sockets = usualSockets(e.gate); len(sockets) == 0 {
+			return nil, cfgErr
+		}
+	}
+	var clients []*gateapi.Client
+	for _, path := range sockets {
+		clients = append(clients, gateapi.NewClient(path, e.gate))
+	}
+	return clients, nil
 }
 
 // usualSockets are the sockets of a gate whose configuration is not readable.

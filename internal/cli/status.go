@@ -39,11 +39,11 @@ func newStatusCommand(e *env) *cobra.Command {
 }
 
 func (e *env) printStatus(st gateapi.Status) {
-	e.ui.line("gate       %s", st.Gate)
+	e.ui.line("gate        %s", st.Gate)
 	if h := st.Holder; h != nil {
-		e.ui.line("daemon     pid %d, %s, since %s, epoch %d", h.PID, h.Mode, stamp(h.Since), h.Epoch)
+		e.ui.line("daemon      pid %d, %s, since %s, epoch %d", h.PID, h.Mode, stamp(h.Since), h.Epoch)
 	} else {
-		e.ui.line("daemon     none runs; start it with: approvald up --gate %s", e.gate)
+		e.ui.line("daemon      none runs; start it with: approvald up --gate %s", e.gate)
 	}
 	health := "not healthy"
 	if st.Transport.Healthy {
@@ -53,12 +53,16 @@ func (e *env) printStatus(st gateapi.Status) {
 	if t := st.Transport.LastSuccess; t != nil {
 		last = fmt.Sprintf("last exchange %s ago", time.Since(*t).Round(time.Second))
 	}
-	e.ui.line("transport  %s, %s, %s", st.Transport.Mode, e.ui.bold(health), last)
+	e.ui.line("transport   %s, %s, %s", st.Transport.Mode, e.ui.bold(health), last)
 	if st.Transport.Error != "" {
-		e.ui.line("           %s", st.Transport.Error)
+		e.ui.line("            %s", st.Transport.Error)
 	}
-	e.ui.line("pending    %d", st.Pending)
-	e.ui.line("unsettled  %d", st.Unsettled)
+	e.ui.line("pending     %d", st.Pending)
+	e.ui.line("unsettled   %d", st.Unsettled)
+	e.ui.line("undelivered %d", len(st.Undelivered))
+	for _, u := range st.Undelivered {
+		e.ui.line("  %s: %s, since %s", u.Key, u.Reason, stamp(u.Since))
+	}
 }
 
 // offlineStatus is the status of a gate whose daemon does not answer, from its

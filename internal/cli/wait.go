@@ -92,7 +92,9 @@ func (e *env) await(ctx context.Context, ops gateapi.Ops, by gateapi.Asker, flag
 		waitCtx, cancel = context.WithTimeoutCause(ctx, flags.timeout, errWaitOver)
 		defer cancel()
 	}
+	stopWatch := e.watchDelivery(waitCtx, by.Key)
 	req, err := ops.Wait(waitCtx, by.Key)
+	stopWatch()
 	if err == nil || waitCtx.Err() == nil {
 		return req, err
 	}

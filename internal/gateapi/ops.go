@@ -2,6 +2,7 @@ package gateapi
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/approvald/approvald/internal/approvallog"
@@ -57,6 +58,27 @@ type Status struct {
 	Transport Transport `json:"transport"`
 	Pending   int       `json:"pending"`   // requests that wait for a person
 	Unsettled int       `json:"unsettled"` // messages that still show an undecided request, but should not
+	// Undelivered are the pending requests that no person has been shown because
+	// something is wrong; never null.
+	Undelivered UndeliveredList `json:"undelivered"`
+}
+
+// Undelivered is a request that cannot be shown to anybody for now.
+type Undelivered struct {
+	Key    string    `json:"key"`
+	Reason string    `json:"reason"`
+	Since  time.Time `json:"since"`
+}
+
+// UndeliveredList is a list that is never null in JSON.
+type UndeliveredList []Undelivered
+
+// MarshalJSON implements json.Marshaler.
+func (u UndeliveredList) MarshalJSON() ([]byte, error) {
+	if u == nil {
+		return []byte("[]"), nil
+	}
+	return json.Marshal([]Undelivered(u))
 }
 
 // Holder is the process that holds the gate's lease.
