@@ -2,6 +2,7 @@ package app
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,12 +11,12 @@ import (
 func TestVitals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
-		hanging := false
+		var hanging atomic.Bool
 		due := time.Now()
 		v := &vitals{vitals: []*vital{
 			{name: "lease", limit: 10 * time.Second, probe: func() error { return errors.New("lost") }},
 			{name: "log", limit: 10 * time.Second, probe: func() error {
-				if hanging {
+				if hanging.Load() {
 					<-hang
 				}
 				return nil
@@ -34,12 +35,12 @@ func TestVitals(t *testing.T) {
 				t.Fatalf("%s is called stuck while all is well; an error is an answer", stuck)
 			}
 		}
-		hanging = true
+		hanging.Store(true)
 		round()
 		if stuck := round(); stuck != "log" {
 			t.Errorf("a log that hangs: stuck is %q", stuck)
 		}
-		hanging = false
+		hanging.Store(false)
 		close(hang)
 		due = time.Now().Add(time.Hour)
 		synctest.Wait()

@@ -3,4 +3,4 @@
 package e2e
 
 // killRounds is how often the daemon is killed in the long run.
-const killRounds = 60
+const killRounds = 40
