@@ -41,6 +41,9 @@ func (a *App) status(ctx context.Context) (gateapi.Status, error) {
 			s.Transport.LastSuccess = &health.LastSuccess
 		}
 	}
+	for _, f := range stats.Failing {
+		s.Undelivered = append(s.Undelivered, gateapi.Undelivered{Key: f.Key, Reason: f.Reason, Since: f.Since})
+	}
 	if problem := deliveryProblem(stats); problem != "" {
 		s.Transport.Healthy, s.Transport.Error = false, problem
 	}

@@ -309,6 +309,7 @@ func TestARefusedTokenEndsTheStart(t *testing.T) {
 }
 
 func TestAWrongChatLosesNothingAndIsTold(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, func(w *world, config string) string {
 		return strings.Replace(config, "chat_id = 111", "chat_id = 999", 1)
 	})
@@ -321,6 +322,7 @@ func TestAWrongChatLosesNothingAndIsTold(t *testing.T) {
 		return s.Pending == 1 && !s.Transport.Healthy && strings.Contains(s.Transport.Error, "chat not found")
 	})
 	w.wantEvents("deploy:api#41", "approval.requested")
+	w.until("the waiting program to be told", func() bool { return strings.Contains(waiter.stderr.String(), "chat not found") })
 	select {
 	case <-waiter.done:
 		t.Errorf("the program ended with %d", waiter.code())
