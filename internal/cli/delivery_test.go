@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/zap"
+
+	"github.com/approvald/approvald/internal/gateapi"
+)
+
+// statusOnly is a daemon of which only the status is asked.
+type statusOnly struct {
+	gateapi.Ops
+	st *gateapi.Status
+}
+
+func (s statusOnly) Status(context.Context) (gateapi.Status, error) { return *s.st, nil }
+
+func TestDeliveryTroubleIsToldOnceAndItsEndToo(t *testing.T) {
+	dir, err := os.MkdirTemp("", "av-") // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "run", "s.sock")
+	l, err := gateapi.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := &gateapi.Status{Gate: "g"}
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() {
+		served <- gateapi.NewServer(gateapi.ServerOptions{Gate: "g", Ops: statusOnly{st: st}, Logger: zap.NewNop()}).Serve(ctx, l)
+	}()
+	c := gateapi.NewClient(path, "g")
+	u, _, errw := captured()
+	e := &env{ui: u}
+	told := ""
+	for _, step := range []struct {
+		reason, want string
+	}{
+		{"", ""},
+		{"chat not found", "k: not delivered yet, nobody has seen it: chat not found"},
+		{"chat not found", ""},
+		{"bot was kicked", "bot was kicked"},
+		{"", "k: delivered now"},
+		{"", ""},
+	} {
+		st.Undelivered = gateapi.UndeliveredList{{Key: "other", Reason: "not ours"}}
+		if step.reason != "" {
+			st.Undelivered = append(st.Undelivered, gateapi.Undelivered{Key: "k", Reason: step.reason})
+		}
+		errw.Reset()
+		told = e.tellDelivery(t.Context(), []*gateapi.Client{gateapi.NewClient(path+"x", "g"), c}, "k", told)
+		if got := errw.String(); !strings.Contains(got, step.want) || (step.want == "") != (got == "") {
+			t.Errorf("with reason %q: said %q, want %q", step.reason, got, step.want)
+		}
+	}
+	c.Close()
+	cancel()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
