@@ -352,6 +352,20 @@ func TestRender(t *testing.T) {
 	if got := "\n" + Render(m, 36); got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
+	text, es, err := Parse("<b>head</b>\n<blockquote expandable><code>argv\ncwd</code></blockquote>\n<code>end</code>", "HTML")
+	check(t, err)
+	const block = `
+╭────────╮
+│ *head* │
+│ ▏ argv │
+│ ▏ cwd  │
+│ ` + "`end`" + `  │
+│  00:00 │
+╰────────╯
+`
+	if got := "\n" + Render(Message{Text: text, Entities: es}, 20); got != block {
+		t.Errorf("got %s\nwant %s", got, block)
+	}
 	doc := Render(Message{Document: &Document{Name: "a\x1b.txt", Size: 70 << 10}, Caption: strings.Repeat("x", 50)}, 20)
 	for _, want := range []string{"[file]", "a\\u{1b}.txt", "70.0 KB", strings.Repeat("x", 16)} {
 		if !strings.Contains(doc, want) {

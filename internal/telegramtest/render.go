@@ -88,22 +88,28 @@ func bodyLines(m Message, width int) []string {
 	return out
 }
 
-// marks maps UTF-16 offsets to what is written there.
+// marks maps UTF-16 offsets to what is written there, and those of quotes and of
+// code of several lines to a bar.
 func marks(text string, es []Entity) (opens, closes map[int]string, barred map[int]bool) {
 	opens, closes, barred = map[int]string{}, map[int]string{}, map[int]bool{}
 	sign := map[string]string{"bold": "*", "italic": "_", "strikethrough": "~", "spoiler": "||", "code": "`"}
+	units := utf16.Encode([]rune(text))
 	for _, e := range es {
 		end := e.Offset + e.Length
+		if e.Offset < 0 || e.Length < 0 || end > len(units) {
+			continue // made by hand, not by a server
+		}
+		block := e.Type == "pre" || isQuote(e) || e.Type == "code" && slices.Contains(units[e.Offset:end], '\n')
 		switch {
+		case block:
+			for i := e.Offset; i < end; i++ {
+				barred[i] = true
+			}
 		case sign[e.Type] != "":
 			opens[e.Offset] += sign[e.Type]
 			closes[end] = sign[e.Type] + closes[end]
 		case e.Type == "text_link":
 			closes[end] = " <" + printable(e.URL) + ">" + closes[end]
-		case e.Type == "pre" || strings.HasSuffix(e.Type, "blockquote"):
-			for i := e.Offset; i < end; i++ {
-				barred[i] = true
-			}
 		}
 	}
 	return opens, closes, barred

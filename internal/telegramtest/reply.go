@@ -16,9 +16,9 @@ import (
 type apiError struct {
 	Code        int
 	Description string
-	RetryAfter  int   // seconds
-	MigrateTo   int64 // chat id
-	Hold        time.Duration
+	RetryAfter  int       // seconds
+	MigrateTo   int64     // chat id
+	Hold        time.Time // not to be sent before
 }
 
 // reply is a response that is ready to be written.
@@ -26,8 +26,8 @@ type reply struct {
 	status     int
 	header     http.Header
 	body       []byte
-	hold       time.Duration // wait that long before sending
-	noResponse bool          // the server closes the connection instead
+	hold       time.Time // not to be sent before
+	noResponse bool      // the server closes the connection instead
 }
 
 // success answers with a result; description is "" except where the Bot API

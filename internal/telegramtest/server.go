@@ -292,8 +292,8 @@ func (s *Server) answer(q *request, token string) *reply {
 		return failure(&apiError{Code: 404, Description: "Not Found: method not found"})
 	}
 	rep := m.run(s, q)
-	if rep.hold > 0 && !s.sleep(q.ctx, rep.hold) {
-		return rep
+	if !rep.hold.IsZero() {
+		s.sleep(q.ctx, rep.hold.Sub(s.clock.Now()))
 	}
 	return rep
 }

@@ -132,7 +132,11 @@ func settle(es []Entity) []Entity {
 		if a.Offset != b.Offset {
 			return a.Offset - b.Offset
 		}
-		return b.Length - a.Length
+		if a.Length != b.Length {
+			return b.Length - a.Length
+		}
+		// A quote around all of a code block is outside of it.
+		return order(isQuote(b)) - order(isQuote(a))
 	})
 	var out []Entity
 	codeEnd := 0
@@ -144,7 +148,7 @@ func settle(es []Entity) []Entity {
 		if code {
 			codeEnd = e.Offset + e.Length
 			out = slices.DeleteFunc(out, func(o Entity) bool {
-				return o.Offset == e.Offset && o.Length == e.Length && !strings.Contains(o.Type, "blockquote")
+				return o.Offset == e.Offset && o.Length == e.Length && !isQuote(o)
 			})
 		}
 		if e.Type == "code" {
@@ -153,6 +157,15 @@ func settle(es []Entity) []Entity {
 		out = append(out, e)
 	}
 	return out[:min(len(out), maxEntities)]
+}
+
+func isQuote(e Entity) bool { return strings.HasSuffix(e.Type, "blockquote") }
+
+func order(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 var autoPatterns = []struct {

@@ -47,6 +47,8 @@ func TestFormatting(t *testing.T) {
 		{"HTML", `<pre><code class="language-diff">+a</code></pre>`, "+a", "pre 0+2(diff)"},
 		{"HTML", "<blockquote>q</blockquote>\n<blockquote expandable>r</blockquote>", "q\nr", "blockquote 0+1, expandable_blockquote 2+1"},
 		{"HTML", "<blockquote><b>q</b> r</blockquote>", "q r", "blockquote 0+3, bold 0+1"},
+		{"HTML", "<blockquote expandable><code>q</code></blockquote>", "q", "expandable_blockquote 0+1, code 0+1"},
+		{"HTML", "<blockquote><pre>q</pre></blockquote>", "q", "blockquote 0+1, pre 0+1"},
 		{"HTML", "<code>a <b>b</b></code>", "a b", "code 0+3"},
 		{"HTML", "  <b> x </b>  ", " x", "bold 0+2"},
 		{"HTML", "a\r\nb\x00c\u202ed", "a\nb cd", ""},

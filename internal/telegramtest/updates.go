@@ -56,7 +56,7 @@ func (s *Server) conflict(description string) *reply {
 	e := &apiError{Code: 409, Description: description}
 	now := s.clock.Now()
 	if s.opts.ConflictHold > 0 && !s.polls.lastConflict.IsZero() && now.Sub(s.polls.lastConflict) < s.opts.ConflictHold {
-		e.Hold = s.opts.ConflictHold
+		e.Hold = now.Add(s.opts.ConflictHold)
 	}
 	s.polls.lastConflict = now
 	return failure(e)

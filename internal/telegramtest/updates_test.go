@@ -145,7 +145,7 @@ func TestTwoPollers(t *testing.T) {
 	}
 	// The second 409 within 3 s is held for 3 s.
 	poll(3)
-	check(t, clock.AwaitTimers(soon(t), 2))
+	check(t, clock.AwaitTimers(soon(t), 2)) // the third poll waits, or the 409
 	select {
 	case a := <-answers:
 		t.Fatalf("a second 409 came at once: %+v", a)

@@ -34,6 +34,7 @@ func (d delivery) status(code int) {
 func receiver(t *testing.T, clock Clock) (*httptest.Server, chan delivery) {
 	t.Helper()
 	got := make(chan delivery, 100)
+	over := make(chan struct{}) // lets go of what the test left unanswered
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d := delivery{header: r.Header, path: r.URL.RequestURI(), at: clock.Now(), answer: make(chan func(http.ResponseWriter), 1)}
 		body, _ := io.ReadAll(r.Body)
@@ -42,10 +43,13 @@ func receiver(t *testing.T, clock Clock) (*httptest.Server, chan delivery) {
 		select {
 		case f := <-d.answer:
 			f(w)
-		case <-r.Context().Done():
+		case <-over:
 		}
 	}))
-	t.Cleanup(srv.Close)
+	t.Cleanup(func() {
+		close(over)
+		srv.Close()
+	})
 	return srv, got
 }
 
@@ -109,15 +113,15 @@ func TestBackOff(t *testing.T) {
 		d := next(t, got)
 		at = append(at, int(d.at.Sub(start).Seconds()))
 		d.status(500)
+		if len(at) == 1 {
+			continue // the first retry is at once
+		}
 		// The update is either planned again or gone.
 		check(t, s.WaitFor(soon(t), func(st State) bool {
 			return st.Pending() == 0 || st.Webhook().LastErrorDate.Equal(d.at) && !st.InFlight()
 		}))
 		if pending(s) == 0 {
 			break
-		}
-		if len(at) == 1 {
-			continue // the first retry is at once
 		}
 		check(t, clock.AwaitTimers(soon(t), 1))
 		clock.Advance(time.Duration(1<<(len(at)-1)) * time.Second)
@@ -158,14 +162,15 @@ func TestWebhookTimeoutAndRefusal(t *testing.T) {
 	hook, got := receiver(t, clock)
 	b.must(nil, "setWebhook", "url", hook.URL)
 	texts(t, s, 1)
-	next(t, got)
+	next(t, got) // never answered
 	clock.Advance(60 * time.Second)
 	next(t, got).status(200)
 	check(t, s.WaitFor(soon(t), func(st State) bool { return st.Pending() == 0 }))
 	if e := s.WebhookInfo().LastError; e != "Read timeout expired" {
 		t.Errorf("last error %q", e)
 	}
-	hook.Close()
+	check(t, hook.Listener.Close())
+	hook.CloseClientConnections()
 	texts(t, s, 1)
 	check(t, s.WaitFor(soon(t), func(st State) bool { return st.Webhook().LastError == "Connection refused" }))
 }
