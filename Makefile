@@ -7,7 +7,7 @@ ARGS    ?=
 FUZZTIME ?= 10s
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 
-STATICCHECK = $(GO) run honnef.co/go/tools/cmd/staticcheck@2026.2.2
+STATICCHECK = $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK = $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 LDFLAGS     = -s -w $(if $(VERSION),-X main.version=$(VERSION))
 
