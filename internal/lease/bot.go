@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -38,8 +39,9 @@ type botOwner struct {
 // id (from getMe) and the host of its API. It refuses with a *BotHeldError
 // when another gate has it and with an *UnavailableError when the lock cannot
 // be had at all. The lock lies in $APPROVALD_LOCK_DIR, else, for root, in
-// /run/lock/approvald, else in $XDG_RUNTIME_DIR/approvald, else in a directory
-// of the user's own under the system's temporary one: it excludes the gates of
+// /run/lock/approvald, else in approvald of the user's runtime directory
+// ($XDG_RUNTIME_DIR or /run/user/UID), else in a directory of the user's own
+// under the system's temporary one: it excludes the gates of
 // one user, and containers only when they share that directory.
 func AcquireBot(botID int64, apiBase, gateHome string) (*BotLease, error) {
 	return acquireBot(botID, apiBase, gateHome, realSystem())
@@ -57,11 +59,7 @@ func acquireBot(botID int64, apiBase, gateHome string, sys *system) (*BotLease, 
 	host := apiHost(apiBase)
 	sum := sha256.Sum256([]byte(host))
 	path := filepath.Join(dir, fmt.Sprintf("bot-%d-%s.lock", botID, hex.EncodeToString(sum[:4])))
-	t := &taker{sys: sys, flockPath: path, daemonDir: dir}
-	k, err := t.lockKernel()
-	if errors.Is(err, errBusy) {
-		return nil, botHeld(botID, path)
-	}
+	k, err := lockBot(&taker{sys: sys, flockPath: path, daemonDir: dir}, botID)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +88,22 @@ func (b *BotLease) Release() error {
 	return errors.Join(err, unix.Close(fd))
 }
 
-func botHeld(botID int64, path string) error {
+// lockBot takes the bot's kernel lock or names who holds it. A holder that does
+// not say who it is is on its way in or out, so it is looked at again.
+func lockBot(t *taker, botID int64) (*kernelLock, error) {
+	for attempt := 0; ; attempt++ {
+		k, err := t.lockKernel()
+		if !errors.Is(err, errBusy) {
+			return k, err
+		}
+		if held := botHeld(botID, t.flockPath); held.Gate != "" || attempt == rereads {
+			return nil, held
+		}
+		time.Sleep(rereadPause)
+	}
+}
+
+func botHeld(botID int64, path string) *BotHeldError {
 	e := &BotHeldError{Code: CodeBotOwned, BotID: botID, Path: path}
 	var owner botOwner
 	if data, err := readSmall(path); err == nil && json.Unmarshal(data, &owner) == nil {
@@ -112,14 +125,28 @@ func overwrite(fd int, data []byte) error {
 	return err
 }
 
+// userRuntimeDir is the user's runtime directory, empty when there is none. A
+// process outside a session (cron, sudo) is not told of it, and must find the
+// locks of those inside all the same.
+func userRuntimeDir() string {
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
+		return dir
+	}
+	dir := fmt.Sprintf("/run/user/%d", os.Getuid())
+	var st unix.Stat_t
+	if unix.Lstat(dir, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Getuid() {
+		return ""
+	}
+	return dir
+}
+
 // botLockDir returns the directory of the bots' locks, made and private.
 func botLockDir() (string, error) {
 	if dir := os.Getenv(lockDirVariable); dir != "" {
 		return chosenLockDir(dir)
 	}
 	var dir string
-	runtimeDir := os.Getenv("XDG_RUNTIME_DIR")
-	switch {
+	switch runtimeDir := userRuntimeDir(); {
 	case os.Getuid() == 0:
 		dir = "/run/lock/approvald"
 	case runtimeDir != "":
@@ -137,7 +164,7 @@ func botLockDir() (string, error) {
 	// Somebody else's directory under so predictable a name could hide one lock from another.
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Getuid() {
 		return "", unavailable(dir, "the directory of the bots' locks belongs to somebody else or is a link",
-			"set "+lockDirVariable+" to a directory of your own", nil)
+			"set "+lockDirVariable+" to that directory to use it all the same, or to another that all gates of the bot use", nil)
 	}
 	return dir, nil
 }

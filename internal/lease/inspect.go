@@ -100,6 +100,9 @@ func (t *taker) conclude(r *Report, rec observed) {
 		}
 	case !rec.present:
 		r.Verdict, r.Why = "free", "there is no record and nobody holds the kernel lock"
+		if r.KernelLock != "free" {
+			r.Why = "there is no record; whether the kernel lock is held cannot be seen from here"
+		}
 	case rec.torn:
 		r.Verdict, r.Why = "torn", "the record cannot be read: the stop before was unclean"
 		r.Hint = "nothing to do: the next start replaces it"
