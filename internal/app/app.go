@@ -38,6 +38,7 @@ type App struct {
 
 	// Each is stored before its stage is reached and read only behind it.
 	lease  *lease.Lease
+	fence  *dispatch.Fence
 	gate   *gate.Gate
 	before dispatch.EpochInfo // who had the gate last
 	epoch  int64

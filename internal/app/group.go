@@ -86,8 +86,10 @@ func (a *App) outliveSignals(ctx context.Context) error {
 	}
 }
 
-// holdLease takes the gate's lease and ends the daemon when it is lost.
+// holdLease takes the gate's lease and ends the daemon when it is lost, or when it was found free and taken again after another
+// daemon had it in between.
 func (a *App) holdLease(ctx context.Context) error {
+	retaken := make(chan struct{}, 1)
 	held, err := lease.Acquire(ctx, lease.Options{
 		Home:          a.opts.Config.Home,
 		Mode:          a.opts.Config.Transport.Mode,
@@ -95,7 +97,19 @@ func (a *App) holdLease(ctx context.Context) error {
 		Version:       a.opts.Version,
 		AllowRemoteFS: a.opts.AllowRemoteFS,
 		Standby:       a.opts.Standby,
-		Report:        func(e lease.Event) { a.tellf("%s", e.Text) },
+		Report: func(e lease.Event) {
+			switch e.Kind {
+			case lease.Waiting:
+				a.log.Info(e.Text) // now: who started a standby wants to know what it waits for
+				return
+			case lease.Retaken:
+				select {
+				case retaken <- struct{}{}:
+				default:
+				}
+			}
+			a.tellf("%s", e.Text)
+		},
 	})
 	if err != nil {
 		return err
@@ -103,11 +117,20 @@ func (a *App) holdLease(ctx context.Context) error {
 	a.cleanups.push("release the lease", func(context.Context) error { return held.Release() })
 	a.lease = held
 	a.stages.lease.reach()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-held.Lost():
-		return held.Err()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-held.Lost():
+			return held.Err()
+		case <-retaken:
+		}
+		if err := a.stages.epoch.wait(ctx); err != nil {
+			return err
+		}
+		if err := a.fence.Guard(); err != nil {
+			return err
+		}
 	}
 }
 
@@ -127,9 +150,9 @@ func (a *App) holdState(ctx context.Context) error {
 	}
 	a.cleanups.push("close the delivery journal", func(context.Context) error { return journal.Close() })
 	deliveryLog := dispatch.WrapLog(journal)
-	fence := dispatch.NewFence(a.lease.Check, deliveryLog, deliveries)
+	a.fence = dispatch.NewFence(a.lease.Check, deliveryLog, deliveries)
 
-	a.gate, err = gate.Open(a.opts.Config, gate.OpenOptions{Guard: fence.Guard, Now: a.opts.Now, Logf: a.tellf})
+	a.gate, err = gate.Open(a.opts.Config, gate.OpenOptions{Guard: a.fence.Guard, Now: a.opts.Now, Logf: a.tellf})
 	if err != nil {
 		return fmt.Errorf("open the gate: %w", err)
 	}
@@ -148,12 +171,15 @@ func (a *App) holdState(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("open the epoch: %w", err)
 	}
-	fence.Bind(epoch)
+	a.fence.Bind(epoch)
 	if err := a.lease.SetEpoch(epoch); err != nil {
 		return fmt.Errorf("write the epoch into the lease: %w", err)
 	}
 	a.epoch = epoch
 	a.cleanups.push("close the epoch", func(ctx context.Context) error {
+		if a.lease.Check() != nil {
+			return nil // it is not ours to close
+		}
 		return dispatch.CloseEpoch(ctx, deliveryLog, deliveries, epoch)
 	})
 	a.loop = dispatch.New(dispatch.Options{
@@ -178,10 +204,13 @@ func (a *App) serveAgents(ctx context.Context) error {
 		return err
 	}
 	a.cleanups.push("remove the socket", func(context.Context) error {
-		if err := listener.Close(); !errors.Is(err, net.ErrClosed) {
-			return err
+		if err := listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			return err // else the server closed it at its end
 		}
-		return nil // the server closed it at its end
+		if a.lease.Check() != nil {
+			return nil // what lies there may be the next holder's
+		}
+		return listener.Remove()
 	})
 	server := gateapi.NewServer(gateapi.ServerOptions{Gate: a.opts.Gate, Ops: gateapi.Local(a.gate, a.status), Logger: a.log.Named("socket")})
 	a.stages.socket.reach()

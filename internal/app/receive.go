@@ -103,7 +103,8 @@ func (a *App) meetBot(ctx context.Context) (transport.StartReport, error) {
 		if ctx.Err() != nil {
 			return report, context.Cause(ctx)
 		}
-		if final := startEnds(err); final != nil {
+		predecessor := a.isPredecessors(err)
+		if final := startEnds(err); final != nil && !predecessor {
 			return report, final
 		}
 		if e, ok := errors.AsType[*transport.Error](err); ok && e.RetryAfter > wait {
@@ -113,7 +114,11 @@ func (a *App) meetBot(ctx context.Context) (transport.StartReport, error) {
 		pause := wait/2 + rand.N(wait/2+1)
 		a.setTrouble(err)
 		a.announce()
-		a.log.Warn("Telegram cannot be reached yet; requests are taken and wait", zap.Error(err), zap.Duration("next_try_in", pause))
+		what := "Telegram cannot be reached yet; requests are taken and wait"
+		if predecessor {
+			what = "an earlier daemon of this gate has not let go of the bot; requests are taken and wait until it has ended"
+		}
+		a.log.Warn(what, zap.Error(err), zap.Duration("next_try_in", pause))
 		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
@@ -121,8 +126,21 @@ func (a *App) meetBot(ctx context.Context) (transport.StartReport, error) {
 			return report, context.Cause(ctx)
 		case <-timer.C:
 		}
-		wait = min(2*wait, a.opts.RetryMax)
+		if !predecessor {
+			wait = min(2*wait, a.opts.RetryMax)
+		}
 	}
+}
+
+// isPredecessors tells a bot that is held by an earlier daemon of this very gate. The gate's lease is here, so that one has lost it: it
+// is on its way out, or was stopped and will find out when it goes on.
+func (a *App) isPredecessors(err error) bool {
+	held, ok := errors.AsType[*lease.BotHeldError](err)
+	if !ok || held.Gate == "" {
+		return false
+	}
+	home, err := lease.ResolveHome(a.opts.Config.Home)
+	return err == nil && home == held.Gate
 }
 
 // CodeWebhookRegistered is the code of a start that found the bot registered with a webhook that is not this gate's.

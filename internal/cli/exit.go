@@ -66,6 +66,7 @@ var exitByCode = map[string]int{
 	lease.CodeWebhookRegistered: exitLeaseHeld,
 	lease.CodeBotOwned:          exitLeaseHeld,
 	lease.CodeUnavailable:       exitLeaseLost,
+	gate.CodeFenced:             exitLeaseLost,
 }
 
 // outcomeError ends a verb that has said everything already: the code is all
@@ -117,7 +118,8 @@ func leaseCode(err error) string {
 	if e, ok := errors.AsType[*lease.UnavailableError](err); ok {
 		return e.Code
 	}
-	if errors.Is(err, lease.ErrLost) {
+	// A daemon whose epoch has ended has lost the lease, whoever has it now.
+	if errors.Is(err, lease.ErrLost) || errors.Is(err, approvallog.ErrFenced) {
 		return lease.CodeUnavailable
 	}
 	return ""

@@ -43,6 +43,8 @@ func TestExitCodesAreFrozen(t *testing.T) {
 		{"bot in use", &lease.BotHeldError{Code: lease.CodeBotOwned}, 10, "bot-owned-elsewhere"},
 		{"lease unavailable", &lease.UnavailableError{Code: lease.CodeUnavailable}, 11, "telegram-lease-unavailable"},
 		{"lease lost", lease.ErrLost, 11, "telegram-lease-unavailable"},
+		{"epoch over", fmt.Errorf("epoch 3 has ended: %w", approvallog.ErrFenced), 11, "telegram-lease-unavailable"},
+		{"daemon was fenced", &gate.Error{Code: gate.CodeFenced}, 11, "fenced"},
 		{"unreachable", &gate.Error{Code: gateapi.CodeUnreachable}, 12, "unreachable"},
 		{"run: bad request", notRunError{&gate.Error{Code: gate.CodeInvalidRequest}}, 112, "invalid-request"},
 		{"run: unreachable", notRunError{&gate.Error{Code: gateapi.CodeUnreachable}}, 122, "unreachable"},

@@ -59,23 +59,32 @@ func NewFence(check func() error, journal Log, deliveries *Deliveries) *Fence {
 // Bind sets the epoch that may write; before it only the lease is asked.
 func (f *Fence) Bind(epoch int64) { f.epoch.Store(epoch) }
 
-// Guard is the approval log's [approvallog.Options].Guard.
+// Guard is the approval log's [approvallog.Options].Guard. Its refusals wrap [approvallog.ErrFenced] and, when the lease
+// is what was lost, the lease's own error.
 func (f *Fence) Guard() error {
 	if err := f.check(); err != nil {
-		return err
+		return fmt.Errorf("%w: %w", approvallog.ErrFenced, err)
 	}
 	mine := f.epoch.Load()
 	if mine == 0 {
 		return nil
 	}
-	if err := f.journal.Refresh(context.Background()); err != nil {
-		return fmt.Errorf("read the epoch: %w", err)
-	}
-	var last int64
-	if err := f.journal.View(func() { last = f.deliveries.Epoch() }); err != nil {
-		return fmt.Errorf("read the epoch: %w", err)
+	last, err := lastEpoch(f.journal, f.deliveries)
+	if err != nil {
+		return err
 	}
 	return fenced(mine, last)
+}
+
+// lastEpoch is the newest epoch that any process has opened.
+func lastEpoch(journal Log, deliveries *Deliveries) (epoch int64, err error) {
+	if err = journal.Refresh(context.Background()); err == nil {
+		err = journal.View(func() { epoch = deliveries.Epoch() })
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read the epoch: %w", err)
+	}
+	return epoch, nil
 }
 
 func fenced(mine, last int64) error {

@@ -130,6 +130,19 @@ func (l *Loop) mine() error {
 	return fenced(l.o.Epoch, l.o.Deliveries.Epoch())
 }
 
+// entitled is asked right before every call to Telegram that has an effect: is the lease held, and still in the epoch of
+// this loop? A lease that was found free and taken again may have been another daemon's in between.
+func (l *Loop) entitled() error {
+	if err := l.o.Check(); err != nil {
+		return err
+	}
+	last, err := lastEpoch(l.o.Journal, l.o.Deliveries)
+	if err != nil {
+		return err
+	}
+	return fenced(l.o.Epoch, last)
+}
+
 func pauseFor(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -221,7 +234,7 @@ func (l *Loop) startCall(e Call) {
 			l.mailbox.put(CallDone{Call: e.ID, Result: Result{Kind: ResultCancelled, Reason: "no longer wanted"}})
 			return
 		}
-		if err := l.o.Check(); err != nil {
+		if err := l.entitled(); err != nil {
 			l.fail(fmt.Errorf("nothing more is sent: %w", err))
 			l.mailbox.put(CallDone{Call: e.ID, Result: Result{Kind: ResultCancelled, Reason: err.Error()}})
 			return
@@ -339,7 +352,7 @@ func (l *Loop) answer(do func(context.Context) error, slots chan struct{}) {
 			return
 		}
 		defer func() { <-slots }()
-		if l.o.Check() != nil {
+		if l.entitled() != nil {
 			return
 		}
 		ctx, cancel := context.WithTimeout(l.calls, answerTimeout)

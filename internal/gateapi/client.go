@@ -195,13 +195,16 @@ func (c *Client) callWithin(ctx context.Context, limit time.Duration, method, pa
 	if err == nil {
 		return nil
 	}
-	if e, ok := errors.AsType[*gate.Error](err); ok {
-		return e
+	refusal, refused := errors.AsType[*gate.Error](err)
+	if !refused || refusal.Code == gate.CodeFenced {
+		// Whoever answers next may be somebody else.
+		c.mu.Lock()
+		c.greeted = false
+		c.mu.Unlock()
 	}
-	// Whoever answers next may be somebody else.
-	c.mu.Lock()
-	c.greeted = false
-	c.mu.Unlock()
+	if refused {
+		return refusal
+	}
 	return c.unreachable(ctx, true, err)
 }
 

@@ -168,6 +168,11 @@ func (f *Failover) do(op func(Ops) error) error {
 	sent := false
 	for _, c := range f.candidates() {
 		err := op(c)
+		if gate.ErrorCode(err) == gate.CodeFenced {
+			// This daemon lost the gate, while it was stopped or otherwise, and has
+			// done nothing. The socket's path leads to the one that took it over.
+			err = op(c)
+		}
 		u, ok := errors.AsType[*UnreachableError](err)
 		if !ok {
 			f.client, f.met = c, true

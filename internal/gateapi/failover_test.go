@@ -99,7 +99,6 @@ func stale(t *testing.T, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.SetUnlinkOnClose(false)
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -142,6 +141,27 @@ func TestRefusalIsNoReasonToFailOver(t *testing.T) {
 	f, _ := failover(t, path, func() (Ops, error) { t.Error("files were opened"); return nil, errors.New("no") })
 	_, _, err := f.Create(t.Context(), gate.NewRequest{Key: "k"})
 	wantCode(t, err, gate.CodeBusy)
+}
+
+// A daemon that was fenced off has done nothing; whoever took the gate over and
+// its socket's path does what was asked.
+func TestAFencedDaemonsCallGoesToItsSuccessor(t *testing.T) {
+	path, old, ops := socketPath(t), newFakeOps(), newFakeOps()
+	serve(t, path, old)
+	f, _ := failover(t, path, noFiles)
+	if _, _, err := f.Create(t.Context(), gate.NewRequest{Key: "before"}); err != nil {
+		t.Fatal(err)
+	}
+	old.mu.Lock()
+	old.err = &gate.Error{Code: gate.CodeFenced, Message: "the gate has moved"}
+	old.mu.Unlock()
+	_, _, err := f.Create(t.Context(), gate.NewRequest{Key: "k"})
+	wantCode(t, err, gate.CodeFenced) // nobody has taken it over yet
+
+	serve(t, path, ops)
+	if _, created, err := f.Create(t.Context(), gate.NewRequest{Key: "k"}); err != nil || !created || len(ops.created) != 1 {
+		t.Errorf("created %v (%d), %v", created, len(ops.created), err)
+	}
 }
 
 // Damage that the files show says more than a socket that is not there.

@@ -25,13 +25,39 @@ const (
 // path. It is left untouched.
 var ErrNotSocket = errors.New("not a socket")
 
+// Listener is the agents' socket of a daemon. Close ends it and leaves its file.
+type Listener struct {
+	*net.UnixListener
+	path string
+	made unix.Stat_t
+}
+
+// Remove takes the closed socket's file away, unless another socket has come in
+// its place. Like [Listen] it is for the lease's holder: the file of a daemon
+// that lost its lease is its successor's to replace.
+func (l *Listener) Remove() error {
+	var now unix.Stat_t
+	switch err := unix.Lstat(l.path, &now); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("look at socket %s: %w", l.path, err)
+	}
+	if now.Dev != l.made.Dev || now.Ino != l.made.Ino {
+		return nil
+	}
+	if err := unix.Unlink(l.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove socket %s: %w", l.path, err)
+	}
+	return nil
+}
+
 // Listen makes the agents' socket at path: its directory 0750, itself 0660.
-// Closing the listener removes it.
 //
 // The caller must hold the gate's lease. A socket that lies there is then
 // nobody's: its daemon is gone, however recently it answered, so it is replaced
 // without asking it. Anything else at the path is refused with [ErrNotSocket].
-func Listen(path string) (*net.UnixListener, error) {
+func Listen(path string) (*Listener, error) {
 	if err := CheckSocketPath(path); err != nil {
 		return nil, err
 	}
@@ -46,11 +72,16 @@ func Listen(path string) (*net.UnixListener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on socket %s: %w", path, err)
 	}
+	l.SetUnlinkOnClose(false)
+	made := &Listener{UnixListener: l, path: path}
 	// The directory keeps everybody else out between bind and chmod.
 	if err := os.Chmod(path, socketFilePerm); err != nil {
 		return nil, errors.Join(fmt.Errorf("set the mode of socket %s: %w", path, err), l.Close())
 	}
-	return l, nil
+	if err := unix.Lstat(path, &made.made); err != nil {
+		return nil, errors.Join(fmt.Errorf("look at socket %s: %w", path, err), l.Close())
+	}
+	return made, nil
 }
 
 // CheckSocketPath refuses a path that the kernel cannot bind.

@@ -27,9 +27,40 @@ func TestListenMakesPrivateSocket(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("socket is still there after Close: %v", err)
+	for range 2 {
+		if err := l.Remove(); err != nil {
+			t.Fatal(err)
+		}
 	}
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("socket is still there after Remove: %v", err)
+	}
+}
+
+// A daemon that was stopped through a take-over wakes and ends: the socket at
+// its path is its successor's by then.
+func TestASuccessorsSocketIsLeftAlone(t *testing.T) {
+	path := socketPath(t)
+	old, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := old.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := old.Remove(); err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatalf("the successor's socket is gone: %v", err)
+	}
+	c.Close()
 }
 
 func TestListenReplacesStaleSocket(t *testing.T) {
@@ -38,8 +69,7 @@ func TestListenReplacesStaleSocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	old.SetUnlinkOnClose(false) // as after kill -9
-	if err := old.Close(); err != nil {
+	if err := old.Close(); err != nil { // as after kill -9
 		t.Fatal(err)
 	}
 	l, err := Listen(path)

@@ -188,6 +188,10 @@ func (s *Server) reply(w http.ResponseWriter, v any, err error) {
 			s.opts.Logger.Error("agent's call failed", zap.Error(err))
 		}
 		v, status = e, statusOf(e.Error.Code)
+		if e.Error.Code == gate.CodeFenced {
+			// The next call belongs to the daemon that took the gate over.
+			w.Header().Set("Connection", "close")
+		}
 	}
 	body, err := json.Marshal(v)
 	if err != nil {
