@@ -173,6 +173,9 @@ func (a *App) Stop() error {
 func (a *App) serve(g *run.Group) error {
 	err := g.Run()
 	asked := errors.Is(err, errStopRequested) || errors.Is(err, run.ErrSignal)
+	if !asked {
+		err = a.firstCause(err)
+	}
 	log := a.log
 	if !a.isAnnounced() {
 		log = zap.NewNop() // the error is the one line of a refused start
@@ -186,6 +189,18 @@ func (a *App) serve(g *run.Group) error {
 		return nil
 	}
 	return errors.Join(err, failed)
+}
+
+// firstCause is why the daemon really ends. A gate's directory that is moved away takes lease, log and journal along, and any of their
+// parts may notice first: without the lease, that is what has to be told.
+func (a *App) firstCause(err error) error {
+	if !a.stages.lease.reached() || errors.Is(err, lease.ErrLost) {
+		return err
+	}
+	if lost := a.lease.Check(); lost != nil {
+		return lost
+	}
+	return err
 }
 
 // drain is how long the actors get out of StopLimit; the clean-ups, at most six of them, have the rest.

@@ -36,8 +36,6 @@ func (a *App) group() *run.Group {
 		// Signals: after the first one the handler is gone, so a second one kills at once. That is the operator's way out of a stop
 		// that takes too long, and no worse than a crash.
 		g.Add(run.SignalHandler(context.Background(), a.opts.Signals...))
-	}
-	if len(a.opts.Signals) > 0 {
 		// Bystanders: signals that would end a process by default and are no request to stop.
 		actor(g, a.log, "signals", a.drain(), a.outliveSignals)
 	}

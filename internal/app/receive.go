@@ -40,14 +40,16 @@ func (a *App) receive(ctx context.Context) error {
 
 	var beside sync.WaitGroup
 	defer beside.Wait()
+	running, ended := context.WithCancel(ctx)
+	defer ended() // also when Run fails by itself
 	beside.Go(func() {
 		select {
 		case <-r.Ready():
 			a.stages.transport.reach()
-		case <-ctx.Done():
+		case <-running.Done():
 		}
 	})
-	beside.Go(func() { a.lookAtChat(ctx) })
+	beside.Go(func() { a.lookAtChat(running) })
 	return r.Run(ctx, a.handle)
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -106,6 +107,16 @@ func TestStopOfAWebhookDaemonWithADeadNetwork(t *testing.T) {
 	daemon := w.upHook()
 	w.telegram.Fault(telegramtest.Fault{Do: telegramtest.Hang(), Count: telegramtest.Always})
 	w.stopInTime(daemon)
+}
+
+func TestAWebhookThatCannotListenEndsTheDaemon(t *testing.T) {
+	w := newWebhookWorld(t)
+	w.must(os.MkdirAll(filepath.Join(w.dir, "run", "hook.sock", "taken"), 0o700))
+	failed := w.start("up")
+	if code := failed.code(); code == 0 || !strings.Contains(failed.stderr.String(), "hook.sock") {
+		t.Errorf("exit code %d: %s", code, failed.stderr.String())
+	}
+	w.run(0, "log", "verify")
 }
 
 func TestAWebhookOfSomebodyElseIsLeftAlone(t *testing.T) {
