@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -80,11 +79,11 @@ func inspect(o Options) (Report, error) {
 	if _, err := os.Lstat(t.sectionPath); err == nil {
 		r.Section = t.sectionPath
 	}
-	r.KernelLock, r.LockPID = t.kernelLockState()
 	if rec.present && !rec.torn {
 		h := rec.rec.public()
 		r.Holder = &h
 	}
+	r.KernelLock, r.LockPID = t.kernelLockState(r.Holder)
 	t.conclude(&r, rec)
 	return r, nil
 }
@@ -126,11 +125,11 @@ func (t *taker) conclude(r *Report, rec observed) {
 	}
 }
 
-// kernelLockState looks the lock up in /proc/locks, which takes nothing. Locks
-// of processes outside the own pid namespace are not listed there, and some
-// file systems have another device number there, so "free" is said only where
-// the lock would have been seen.
-func (t *taker) kernelLockState() (state string, pid int) {
+// kernelLockState looks the lock up in /proc, which takes nothing. Locks of
+// processes outside the own pid namespace are not listed there, and some file
+// systems have another device number there, so "free" is said only where the
+// lock would have been seen.
+func (t *taker) kernelLockState(named *Holder) (state string, pid int) {
 	var st unix.Stat_t
 	if err := unix.Lstat(t.flockPath, &st); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -138,17 +137,29 @@ func (t *taker) kernelLockState() (state string, pid int) {
 		}
 		return "unknown", 0
 	}
-	pid, listed, err := listedLock(t.prober, &st)
-	switch {
-	case err != nil:
-		return "unknown", 0
-	case listed:
-		return "held", pid
-	case t.filesystem.plain && initialNamespace(t.prober):
-		return "free", 0
-	default:
-		return "unknown", 0
+	// The kernel gives out the list a page at a time, and one that changes
+	// meanwhile can lack a lock that was held throughout. So it is read again,
+	// and whoever the record names is asked as well.
+	for range rereads {
+		pid, listed, err := listedLock(t.prober, &st)
+		if err != nil {
+			return "unknown", 0
+		}
+		if listed {
+			return "held", pid
+		}
 	}
+	if named != nil && !named.Foreign {
+		if has, err := hasLock(t.prober, named.PID, &st); has {
+			return "held", named.PID
+		} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "unknown", 0
+		}
+	}
+	if t.filesystem.plain && initialNamespace(t.prober) {
+		return "free", 0
+	}
+	return "unknown", 0
 }
 
 // lockOwner returns the pid of the kernel lock's holder, 0 when not visible.
@@ -164,25 +175,57 @@ func lockOwner(p procid.Prober, path string) int {
 // listedLock finds a flock on the file in /proc/locks, whose lines are like
 // "1: FLOCK  ADVISORY  WRITE 1234 fd:00:5678 0 EOF".
 func listedLock(p procid.Prober, st *unix.Stat_t) (pid int, listed bool, err error) {
+	raw, err := os.ReadFile(procPath(p, "locks"))
+	if err != nil {
+		return 0, false, err
+	}
+	pid, listed = findLock(raw, st)
+	return pid, listed, nil
+}
+
+// hasLock reports whether one process has a descriptor with a flock on the file.
+// Its fdinfo repeats the lines of /proc/locks behind "lock:".
+func hasLock(p procid.Prober, pid int, st *unix.Stat_t) (bool, error) {
+	dir := procPath(p, strconv.Itoa(pid), "fdinfo")
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return false, err
+	}
+	for _, entry := range entries {
+		raw, err := os.ReadFile(filepath.Join(dir, entry.Name()))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return false, err
+		}
+		for line := range bytes.Lines(raw) {
+			if lock, ok := bytes.CutPrefix(line, []byte("lock:")); ok {
+				if _, found := findLock(lock, st); found {
+					return true, nil
+				}
+			}
+		}
+	}
+	return false, nil
+}
+
+func procPath(p procid.Prober, elem ...string) string {
 	root := p.ProcRoot
 	if root == "" {
 		root = "/proc"
 	}
-	raw, err := os.ReadFile(filepath.Join(root, "locks"))
-	if err != nil {
-		return 0, false, err
-	}
+	return filepath.Join(append([]string{root}, elem...)...)
+}
+
+func findLock(list []byte, st *unix.Stat_t) (pid int, found bool) {
 	want := fmt.Sprintf("%02x:%02x:%d", unix.Major(uint64(st.Dev)), unix.Minor(uint64(st.Dev)), st.Ino)
-	lines := bufio.NewScanner(bytes.NewReader(raw))
-	for lines.Scan() {
-		f := strings.Fields(lines.Text())
+	for line := range bytes.Lines(list) {
+		f := strings.Fields(string(line))
 		// Waiters have "->" after the number and hold nothing.
 		if len(f) >= 6 && f[1] == "FLOCK" && f[3] == "WRITE" && f[5] == want {
 			pid, _ := strconv.Atoi(f[4])
-			return max(pid, 0), true, nil
+			return max(pid, 0), true
 		}
 	}
-	return 0, false, lines.Err()
+	return 0, false
 }
 
 // initialNamespace reports whether this is the machine's first pid namespace,
