@@ -225,6 +225,7 @@ func (e *entry) open(rec Record) {
 		FollowUp:    own.str("follow_up"),
 		Digest:      own.str("request_digest"),
 		Peer:        own.peer(),
+		OnBehalfOf:  own.str("on_behalf_of"),
 		Previous:    e.cycle.State,
 	}
 	if r.ExpiresAt.IsZero() {

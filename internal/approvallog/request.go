@@ -88,6 +88,8 @@ type Request struct {
 	Digest string `json:"-"`
 	// Peer is who connected to the agents' socket, nil when the request came another way.
 	Peer *Peer `json:"-"`
+	// OnBehalfOf is the person for whom the asker says to ask, human:NAME, empty for none.
+	OnBehalfOf string `json:"-"`
 	// Revision counts the records that changed this cycle after the one that opened it.
 	Revision int `json:"-"`
 	// Previous is how the cycle before this one stood when this one was opened, empty for a first.

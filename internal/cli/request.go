@@ -19,7 +19,7 @@ import (
 // askFlags are the flags that describe a request.
 type askFlags struct {
 	class, summary, task, as string
-	exclusive                string
+	exclusive, onBehalfOf    string
 	ttl                      time.Duration
 	quorum                   int
 	irreversible, again      bool
@@ -31,6 +31,7 @@ func (a *askFlags) add(cmd *cobra.Command) {
 	f.StringVar(&a.summary, "summary", "", "one line of `TEXT` that says what and why; shown as not checked")
 	f.StringVar(&a.task, "task", "", "`TASK` that the request belongs to (default: its key)")
 	f.StringVar(&a.as, "as", "", "requester `NAME`, written as agent:NAME (default: the user's name)")
+	f.StringVar(&a.onBehalfOf, "on-behalf-of", "", "`human:NAME` for whom this is asked; where four eyes are required, another person has to decide")
 	f.DurationVar(&a.ttl, "ttl", 0, "for what time `D` it may be decided (default: the gate's; never more than that)")
 	f.IntVar(&a.quorum, "quorum", 0, "how many `N` approvers must agree (default: the gate's; never fewer than that)")
 	f.StringVar(&a.exclusive, "exclusive", "", "`KEY` that only one pending request may hold")
@@ -50,6 +51,8 @@ func (a *askFlags) request(cmd *cobra.Command, key string) (gate.NewRequest, err
 		return gate.NewRequest{}, usagef("--ttl 1h", "--ttl %s: give a time above zero", a.ttl)
 	case f.Changed("quorum") && a.quorum < 1:
 		return gate.NewRequest{}, usagef("--quorum 2", "--quorum %d: give a number above zero", a.quorum)
+	case f.Changed("on-behalf-of") && a.onBehalfOf == "":
+		return gate.NewRequest{}, usagef("--on-behalf-of human:alice", "--on-behalf-of is empty")
 	case f.Changed("exclusive") && a.exclusive == "":
 		return gate.NewRequest{}, usagef("--exclusive deploy", "--exclusive is empty")
 	}
@@ -60,7 +63,7 @@ func (a *askFlags) request(cmd *cobra.Command, key string) (gate.NewRequest, err
 	return gate.NewRequest{
 		Key: key, Class: a.class, Summary: a.summary, Task: a.task, Requester: by,
 		TTL: a.ttl, Quorum: a.quorum, Exclusive: a.exclusive,
-		Reversible: !a.irreversible, Again: a.again,
+		Reversible: !a.irreversible, Again: a.again, OnBehalfOf: a.onBehalfOf,
 	}, nil
 }
 

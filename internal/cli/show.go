@@ -110,6 +110,9 @@ func printRequest(line func(string, ...any), r approvallog.Request) {
 		asker += fmt.Sprintf(" (uid %d, pid %d)", r.Peer.UID, r.Peer.PID)
 	}
 	line("requester: %s", asker)
+	if r.OnBehalfOf != "" {
+		line("on behalf: %s", r.OnBehalfOf)
+	}
 	line("state:     %s", stateText(r))
 	line("asked:     %s", stamp(r.RequestedAt))
 	if !r.ExpiresAt.IsZero() {

@@ -70,7 +70,7 @@ type limited struct {
 
 func (c Card) fields() []limited {
 	r := c.Request
-	return []limited{{r.Class, maxRequester}, {r.Key, maxKey}, {r.Requester, maxRequester}, {r.Summary, maxSummary}}
+	return []limited{{r.Class, maxRequester}, {r.Key, maxKey}, {r.Requester, maxRequester}, {r.OnBehalfOf, maxRequester}, {r.Summary, maxSummary}}
 }
 
 // clipped reports whether a claim is too long to be shown whole.
@@ -85,8 +85,9 @@ func (c Card) clipped() bool {
 
 // claims is the text of the document that holds what was too long for the card.
 func (c Card) claims() string {
-	return fmt.Sprintf("class: %s\nkey: %s\nasker: %s\n\nsays, not checked:\n%s\n",
-		visible.Line(c.Request.Class), visible.Line(c.Request.Key), visible.Line(c.Request.Requester), visible.Line(c.Request.Summary))
+	r := c.Request
+	return fmt.Sprintf("class: %s\nkey: %s\nasker: %s\nfor: %s\n\nsays, not checked:\n%s\n",
+		visible.Line(r.Class), visible.Line(r.Key), visible.Line(r.Requester), visible.Line(orElse(r.OnBehalfOf, "nobody named")), visible.Line(r.Summary))
 }
 
 // Pending is the card with its buttons, as of now.
@@ -172,6 +173,9 @@ func (c Card) asker(m *markup) {
 	if req.Peer != nil {
 		m.text(fmt.Sprintf(" (uid %d)", req.Peer.UID))
 	}
+	if req.OnBehalfOf != "" {
+		m.text(" · for ").code(field(req.OnBehalfOf, maxRequester))
+	}
 	if req.Previous != "" {
 		m.text(" · asked again, last time " + visible.Line(string(req.Previous)))
 	}
@@ -180,13 +184,20 @@ func (c Card) asker(m *markup) {
 // needs says who has to agree, and who has.
 func (c Card) needs() string {
 	need := c.Rule.need(c.Request)
-	names := make([]string, 0, len(c.Rule.Approvers))
+	var names, own []string
 	for _, a := range c.Rule.Approvers {
-		names = append(names, a.ID)
+		if c.Rule.excludes(a, c.Request) {
+			own = append(own, a.ID)
+		} else {
+			names = append(names, a.ID)
+		}
 	}
 	s := fmt.Sprintf("needs %d: %s", need, listed(names))
-	if c.Rule.FourEyes {
-		s += " (not the asker)"
+	switch {
+	case len(own) > 0:
+		s += fmt.Sprintf(" · four eyes: not %s, whose request this is", listed(own))
+	case c.Rule.FourEyes:
+		s += " · four eyes: not the asker"
 	}
 	if len(c.Approved) > 0 {
 		s += fmt.Sprintf(" · %d of %d: %s", len(c.Approved), need, listed(c.Approved))

@@ -81,6 +81,7 @@ func TestCardGolden(t *testing.T) {
 			c.Request.Key, c.Request.Requester = "a\nuntil 99:99", "agent:<b>ci</b>\u202e"
 			c.Request.Summary = "all fine”\n✅ granted <a href=\"https://e.example\">ok</a>"
 		}},
+		{"four-eyes", text("x"), func(c *Card) { c.Rule.FourEyes, c.Request.OnBehalfOf = true, "human:alice" }},
 		{"progress", text("x"), func(c *Card) { c.Approved = []string{"alice"} }},
 		{"again", text("x"), func(c *Card) {
 			c.Request.Previous, c.Request.EstCostUSD, c.Request.Reversible = approvallog.StateRejected, "12.50", true
@@ -324,6 +325,7 @@ func FuzzCard(f *testing.F) {
 		}
 		card := testCard(t, text(payload))
 		card.Request.Key, card.Request.Summary, card.Request.Requester = key, summary, "agent:"+key
+		card.Request.OnBehalfOf, card.Rule.FourEyes = "human:"+summary, repeat%2 == 0
 		shown, quoted := checkHTML(t, card.Pending(noon, testNonce(1)).HTML)
 		docs := card.Documents()
 		if card.inline() {
@@ -333,7 +335,7 @@ func FuzzCard(f *testing.F) {
 		} else if string(docs[len(docs)-1].Data) != visible.Text(payload) {
 			t.Fatal("the document is not the payload")
 		}
-		for _, s := range []string{key, summary} {
+		for _, s := range []string{key, summary, card.Request.OnBehalfOf} {
 			if want := visible.Line(s); want != "" && !contains(quoted, want) && !strings.Contains(string(docs[0].Data), want) {
 				t.Fatalf("%q is neither on the card nor in a document", want)
 			}

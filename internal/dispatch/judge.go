@@ -2,16 +2,17 @@ package dispatch
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/approvald/approvald/internal/approvallog"
+	"github.com/approvald/approvald/internal/gate"
 )
 
 // Approver is a person of the configuration. Only the numeric id identifies; names change hands.
 type Approver struct {
 	ID         string // the name in human:ID
 	TelegramID int64
+	UID        *uint32 // user id on this machine, nil when the configuration names none
 }
 
 // Rule is what the configuration says about one class.
@@ -19,7 +20,7 @@ type Rule struct {
 	Quorum        int        // different approvers that must agree, at least 1
 	Approvers     []Approver // who may decide
 	RejectReasons []string   // presets of the second keyboard
-	FourEyes      bool       // who asked may not decide
+	FourEyes      bool       // who asked, or for whom it was asked, may not decide
 }
 
 func (r Rule) approver(telegramID int64) (Approver, bool) {
@@ -209,7 +210,7 @@ func weigh(who Approver, v Verdict, reason string, s share, notes []Note, rule R
 			r.Outcome = OutcomeDuplicate
 		}
 		return r
-	case rule.FourEyes && asked(req, who):
+	case rule.excludes(who, req):
 		return refusal(OutcomeOwnRequest)
 	}
 	switch v {
@@ -251,7 +252,7 @@ func approve(r *Ruling, who Approver, reason string, s share, counted []Note) {
 func countable(notes []Note, req approvallog.Request, rule Rule) []Note {
 	var list []Note
 	for _, n := range notes {
-		if _, allowed := rule.named(n.Approver); allowed && n.PayloadHash == req.PayloadHash {
+		if who, allowed := rule.named(n.Approver); allowed && n.PayloadHash == req.PayloadHash && !rule.excludes(who, req) {
 			list = append(list, n)
 		}
 	}
@@ -279,10 +280,9 @@ func repeats(v Verdict, who Approver, req approvallog.Request) bool {
 	}
 }
 
-// asked reports whether the request was made under the approver's own name.
-func asked(req approvallog.Request, who Approver) bool {
-	_, name, _ := strings.Cut(req.Requester, ":")
-	return strings.EqualFold(name, who.ID)
+// excludes reports whether four eyes keep this approver from deciding: the request is their own.
+func (r Rule) excludes(who Approver, req approvallog.Request) bool {
+	return r.FourEyes && gate.Approver{ID: who.ID, UID: who.UID}.Asks(req.Requester, req.OnBehalfOf, req.Peer)
 }
 
 func reasonOf(b Button, rule Rule) (string, bool) {

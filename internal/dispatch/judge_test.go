@@ -87,11 +87,25 @@ func TestJudge(t *testing.T) {
 		{"bot", Approve, func(c *tapCase) { c.tap.Bot = true }, OutcomeNotAPerson, "", "Not yours to decide"},
 		{"anonymous admin, even if configured", Approve, func(c *tapCase) {
 			c.tap.SenderID = 1087968824
-			c.rules.rule.Approvers = append(c.rules.rule.Approvers, Approver{"anon", 1087968824})
+			c.rules.rule.Approvers = append(c.rules.rule.Approvers, Approver{ID: "anon", TelegramID: 1087968824})
 		}, OutcomeNotAPerson, "", "Not yours to decide"},
 		{"approver of another class", Approve, func(c *tapCase) { c.tap.SenderID = carol.TelegramID }, OutcomeNotForClass, "", "this class"},
 		{"nobody configured", Approve, func(c *tapCase) { c.rules = testRules{} }, OutcomeStranger, "", "Not yours to decide"},
 		{"four eyes", Approve, func(c *tapCase) { c.rules.rule.FourEyes, c.ev.Request.Requester = true, "agent:alice" }, OutcomeOwnRequest, "", "somebody else"},
+		{"four eyes, on behalf of the approver", Approve, func(c *tapCase) { c.rules.rule.FourEyes, c.ev.Request.OnBehalfOf = true, "human:alice" }, OutcomeOwnRequest, "", "somebody else"},
+		{"four eyes, asked by the approver's user id", Approve, func(c *tapCase) {
+			uid := uint32(1000)
+			c.rules.rule = Rule{Quorum: 1, FourEyes: true, Approvers: []Approver{{ID: "alice", TelegramID: 111, UID: &uid}, bob}}
+			c.ev.Request.Peer = &approvallog.Peer{UID: 1000}
+		}, OutcomeOwnRequest, "", "somebody else"},
+		{"four eyes, asked by somebody else", Approve, func(c *tapCase) {
+			c.rules.rule.FourEyes, c.ev.Request.OnBehalfOf, c.ev.Request.Peer = true, "human:bob", &approvallog.Peer{UID: 1000}
+		}, OutcomeGranted, approvallog.EventGranted, ""},
+		{"own request without four eyes", Approve, func(c *tapCase) { c.ev.Request.OnBehalfOf = "human:alice" }, OutcomeGranted, approvallog.EventGranted, ""},
+		{"four eyes, the asker's own note counts for nothing", Approve, func(c *tapCase) {
+			quorum(c)
+			c.rules.rule.FourEyes, c.ev.Request.OnBehalfOf, c.ev.Notes = true, "human:bob", []Note{{Approver: "bob", PayloadHash: "h"}}
+		}, OutcomeNoted, EventApprovalNoted, "1 of 2: alice"},
 		{"other payload than shown", Approve, func(c *tapCase) { c.ev.Delivery.PayloadHash = "other" }, OutcomePayload, "", "not what the request holds"},
 
 		{"button of an earlier asking", Approve, func(c *tapCase) { c.ev.Request.Seq = 8 }, OutcomeSuperseded, "", "earlier asking"},

@@ -86,7 +86,7 @@ func (r configRules) Rule(class string) Rule {
 	from := r.config.Rule(class)
 	rule := Rule{Quorum: from.Quorum, RejectReasons: from.RejectReasons, FourEyes: from.FourEyes}
 	for _, a := range from.Approvers {
-		rule.Approvers = append(rule.Approvers, Approver{ID: a.ID, TelegramID: a.TelegramUserID})
+		rule.Approvers = append(rule.Approvers, Approver{ID: a.ID, TelegramID: a.TelegramUserID, UID: a.UID})
 	}
 	return rule
 }

@@ -61,7 +61,7 @@ func DecideAtTerminal(ctx context.Context, d Desk, key string, verdict Verdict, 
 		return done, nil
 	case OutcomeOwnRequest:
 		return done, &gate.Error{
-			Code: gate.CodeNotAllowed, Message: fmt.Sprintf("request %q was made in the name of %s, who may not decide it", key, d.Person),
+			Code: gate.CodeNotAllowed, Message: fmt.Sprintf("request %q was made by or for %s, who may not decide it", key, d.Person),
 			Hint: "another approver has to decide",
 		}
 	default:

@@ -46,7 +46,7 @@ func words(r Ruling) (text string, alert bool) {
 	case OutcomeNotForClass:
 		return "Not yours to decide: you are not an approver for this class of request.", true
 	case OutcomeOwnRequest:
-		return "Not yours to decide: this request was made in your name, so somebody else has to.", true
+		return "Not yours to decide: this request is your own, or was made for you, so somebody else has to.", true
 	case OutcomePayload:
 		return "What this message shows is not what the request holds now. Nothing was changed.", true
 	default:

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"fmt"
+	"math"
 	"path"
 	"regexp"
 	"slices"
@@ -31,11 +32,13 @@ func Placeholder(userID int64) string { return placeholders[userID] }
 func (c *Config) readApprovers(n *node) {
 	names := make(map[string]string)
 	users := make(map[int64]string)
+	uids := make(map[uint32]string)
 	tables := n.tables("approvers", approverRemedy+"; "+numericRemedy)
 	for _, t := range tables {
 		var a Approver
 		a.ID = t.approverID(names)
 		a.TelegramUserID = t.telegramUser(users)
+		a.UID = t.uid(uids)
 		t.rest()
 		c.Approvers = append(c.Approvers, a)
 	}
@@ -83,6 +86,32 @@ func (t *node) telegramUser(seen map[int64]string) int64 {
 		seen[id] = t.path
 	}
 	return id
+}
+
+// uid takes the person's user id on this machine, nil for none.
+func (t *node) uid(seen map[uint32]string) *uint32 {
+	const name, want = "uid", "the person's numeric user id on this machine (id -u NAME)"
+	v, ok := typed[int64](t, name, want)
+	uid := uint32(v)
+	switch {
+	case !ok:
+		return nil
+	case v < 0 || v >= math.MaxUint32:
+		t.fault(name, "write "+want, "%d is no user id", v)
+		return nil
+	case seen[uid] != "":
+		t.fault(name, "give each user id to one person", "%d belongs to %s already", uid, seen[uid])
+		return nil
+	}
+	seen[uid] = t.path
+	return &uid
+}
+
+// Asks reports whether a request is the approver's own: made under their name, from their user id, or on their behalf.
+func (a Approver) Asks(requester, onBehalfOf string, peer *Peer) bool {
+	_, name, _ := strings.Cut(requester, ":")
+	return strings.EqualFold(name, a.ID) || strings.EqualFold(onBehalfOf, a.Actor()) ||
+		a.UID != nil && peer != nil && peer.UID == *a.UID
 }
 
 // ApproverByUserID answers the approver with this Telegram user id.
@@ -197,6 +226,15 @@ type Rule struct {
 
 // Allows reports whether the rule lets this approver decide.
 func (r Rule) Allows(a Approver) bool { return slices.Contains(r.Approvers, a) }
+
+// Deciders are the approvers whose word counts for a request: all of the rule's, and under four eyes those of them who
+// did not ask.
+func (r Rule) Deciders(requester, onBehalfOf string, peer *Peer) []Approver {
+	if !r.FourEyes {
+		return r.Approvers
+	}
+	return slices.DeleteFunc(slices.Clone(r.Approvers), func(a Approver) bool { return a.Asks(requester, onBehalfOf, peer) })
+}
 
 // Rule answers what holds for a class. The first rule that matches counts; it can only narrow:
 // more approvals, less time, fewer approvers than the gate has without it.

@@ -58,7 +58,7 @@ approvers = ["carol", "bob"]
 	if err != nil {
 		t.Fatal(err)
 	}
-	alice, bob, carol := Approver{"alice", 1}, Approver{"bob", 2}, Approver{"carol", 3}
+	alice, bob, carol := Approver{ID: "alice", TelegramUserID: 1}, Approver{ID: "bob", TelegramUserID: 2}, Approver{ID: "carol", TelegramUserID: 3}
 	tests := []struct {
 		class string
 		want  Rule
@@ -75,7 +75,7 @@ approvers = ["carol", "bob"]
 			t.Errorf("%s: %+v, want %+v", tt.class, got, tt.want)
 		}
 	}
-	if r := cfg.Rule("deploy.x"); r.Allows(carol) || !r.Allows(alice) || r.Allows(Approver{"alice", 9}) {
+	if r := cfg.Rule("deploy.x"); r.Allows(carol) || !r.Allows(alice) || r.Allows(Approver{ID: "alice", TelegramUserID: 9}) {
 		t.Error("Allows does not follow the rule's approvers")
 	}
 	if _, ok := cfg.ApproverByUserID(0); ok {

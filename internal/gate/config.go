@@ -82,6 +82,8 @@ type Webhook struct {
 type Approver struct {
 	ID             string
 	TelegramUserID int64
+	// UID is the person's user id on this machine, nil when the configuration names none.
+	UID *uint32
 }
 
 // Actor is the approver's name in the log.

@@ -81,7 +81,7 @@ func TestConfigurationIsReadWhole(t *testing.T) {
 			URL: "https://approve.example.com/telegram/prod", Listen: "unix:/run/approvald/prod/webhook.sock",
 			SecretFile: "/etc/approvald/prod.secret", Replace: true,
 		}},
-		Approvers: []Approver{{"alice", 111}, {"bob", 222}},
+		Approvers: []Approver{{ID: "alice", TelegramUserID: 111}, {ID: "bob", TelegramUserID: 222}},
 		Requests:  Limits{TTL: 12 * time.Hour, Quorum: 1, MaxPending: 10, PerRequesterPerHour: 20},
 		Rules: []ClassRule{
 			{Class: "deploy.*", Quorum: 2, TTL: time.Hour, FourEyes: true, RejectReasons: []string{"wrong environment", "not now"}},
@@ -358,7 +358,7 @@ func TestConfigurationIsNeverTakenFromTheWorkingDirectory(t *testing.T) {
 
 	want := filepath.Join(xdg, "approvald/prod.toml")
 	t.Setenv("XDG_CONFIG_HOME", xdg)
-	if err := WriteConfig(durable.FS{}, want, Template{Gate: "prod", ChatID: 5, Home: "/srv/gate", Approvers: []Approver{{"a", 1}}}); err != nil {
+	if err := WriteConfig(durable.FS{}, want, Template{Gate: "prod", ChatID: 5, Home: "/srv/gate", Approvers: []Approver{{ID: "a", TelegramUserID: 1}}}); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := FindConfig("prod", ""); err != nil || got != want {
@@ -385,7 +385,7 @@ func TestTemplateIsWrittenWholeOrNotAtAll(t *testing.T) {
 	full := Template{
 		Gate: "prod", Home: "/srv/\"odd\"\\\u0007\u007f/é", TokenFile: "/etc/x.token", ChatID: -100, MessageThreadID: 3,
 		APIBase: "https://bots.example.com", Mode: ModeWebhook, WebhookURL: "https://a.example/x", SecretFile: "/etc/x.secret",
-		Approvers: []Approver{{"alice", 1}, {"bob", 2}}, TTL: "2h", Quorum: 2,
+		Approvers: []Approver{{ID: "alice", TelegramUserID: 1}, {ID: "bob", TelegramUserID: 2}}, TTL: "2h", Quorum: 2,
 	}
 	failing := durable.FS{Hook: func(op, _ string) error {
 		if op == "config.link" {

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -31,6 +32,8 @@ type requestedExtra struct {
 	ExpiresAt string  `json:"expires_at"`
 	Exclusive string  `json:"exclusive,omitempty"`
 	FollowUp  string  `json:"follow_up,omitempty"`
+	// OnBehalfOf is whom four eyes leave out, beside the requester.
+	OnBehalfOf string `json:"on_behalf_of,omitempty"`
 }
 
 // admission is a request that satisfies all that does not depend on the log.
@@ -55,9 +58,13 @@ func (g *Gate) admit(r NewRequest) (admission, error) {
 	if r.TTL > 0 {
 		a.ttl = min(a.ttl, r.TTL)
 	}
-	if have := len(rule.Approvers); a.quorum > have {
+	if have, left := len(rule.Approvers), len(rule.Deciders(r.Requester, r.OnBehalfOf, r.Peer)); a.quorum > left {
+		who := fmt.Sprintf("%d may decide %s", left, r.Class)
+		if left < have {
+			who += ", since four eyes leave out whoever asks"
+		}
 		return admission{}, refuse(CodeInvalidRequest, "ask for a smaller quorum, or add approvers to the configuration",
-			"a quorum of %d can never be reached: %d may decide %s", a.quorum, have, r.Class)
+			"a quorum of %d can never be reached: %s", a.quorum, who)
 	}
 	var err error
 	a.digest, err = r.digest(g.cfg.Gate, a.payloadHash)
@@ -201,7 +208,7 @@ func (g *Gate) file(tx *approvallog.Tx, a admission) error {
 		EstCostUSD: a.EstCostUSD, Execution: "harness", WaitUntil: until.UTC().Format(timeLayout),
 		Own: requestedExtra{
 			Digest: a.digest, Quorum: a.quorum, ExpiresAt: expires.UTC().Format(timeLayout),
-			Exclusive: a.Exclusive, FollowUp: a.FollowUp,
+			Exclusive: a.Exclusive, FollowUp: a.FollowUp, OnBehalfOf: a.OnBehalfOf,
 		},
 	}
 	if a.Peer != nil {

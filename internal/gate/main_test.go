@@ -79,7 +79,7 @@ func helper() error {
 func testConfig(home string) Config {
 	return Config{
 		Gate: "test", Home: home,
-		Approvers: []Approver{{"alice", 1}, {"bob", 2}},
+		Approvers: []Approver{{ID: "alice", TelegramUserID: 1}, {ID: "bob", TelegramUserID: 2}},
 		Requests:  Limits{TTL: defaultTTL, Quorum: 1, MaxPending: 1000, PerRequesterPerHour: 1000},
 	}
 }

@@ -30,6 +30,9 @@ type NewRequest struct {
 	Summary   string // what the asker says about it, one line
 	Task      string // empty means the key
 	Requester string // agent:NAME
+	// OnBehalfOf is the person for whom this is asked, human:NAME, empty for nobody in particular. Under a rule
+	// with four_eyes that person may not decide.
+	OnBehalfOf string
 
 	// Payload is the canonical JSON to bind, from [BindPayload]; empty means {}. File are the bytes
 	// that it names when it is of kind file.
@@ -133,6 +136,16 @@ func CheckRequester(actor string) error {
 	return nil
 }
 
+// checkOnBehalfOf refuses what is neither empty nor human:NAME. NAME need not be an approver's.
+func checkOnBehalfOf(actor string) error {
+	name, ok := strings.CutPrefix(actor, "human:")
+	if actor == "" || ok && approverID.MatchString(name) {
+		return nil
+	}
+	return refuse(CodeInvalidRequest, "name the person as human:NAME (--on-behalf-of human:alice)",
+		"the request is made on behalf of %q, which is not human:NAME", clip(actor))
+}
+
 // check holds the request against everything that does not depend on the log.
 func (r NewRequest) check() error {
 	if err := CheckKey(r.Key); err != nil {
@@ -145,6 +158,9 @@ func (r NewRequest) check() error {
 		return err
 	}
 	if err := CheckRequester(r.Requester); err != nil {
+		return err
+	}
+	if err := checkOnBehalfOf(r.OnBehalfOf); err != nil {
 		return err
 	}
 	if r.Task != "" {
@@ -192,6 +208,9 @@ type digestInput struct {
 	FollowUp    string `json:"follow_up,omitempty"`
 	TTL         string `json:"ttl,omitempty"`
 	Quorum      int    `json:"quorum,omitempty"`
+	// OnBehalfOf decides who may agree, as Quorum decides how many have to: the same key for somebody else is
+	// another request, and not a retry that would quietly keep the first one's approvers.
+	OnBehalfOf string `json:"on_behalf_of,omitempty"`
 }
 
 // digest is the SHA-256 of the canonical text of all that makes two requests the same.
@@ -199,6 +218,7 @@ func (r NewRequest) digest(gate, payloadHash string) (string, error) {
 	in := digestInput{
 		Gate: gate, Class: r.Class, PayloadHash: payloadHash, Summary: r.Summary,
 		Reversible: r.Reversible, Exclusive: r.Exclusive, FollowUp: r.FollowUp, Quorum: r.Quorum,
+		OnBehalfOf: r.OnBehalfOf,
 	}
 	if r.TTL != 0 {
 		in.TTL = r.TTL.String()

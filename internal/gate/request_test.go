@@ -183,6 +183,7 @@ func TestDigestHoldsAllThatMakesTwoRequestsTheSame(t *testing.T) {
 		"follow-up":  func(r *NewRequest) { r.FollowUp = "x" },
 		"ttl":        func(r *NewRequest) { r.TTL = time.Hour },
 		"quorum":     func(r *NewRequest) { r.Quorum = 1 },
+		"on behalf":  func(r *NewRequest) { r.OnBehalfOf = "human:x" },
 	} {
 		r := base
 		change(&r)

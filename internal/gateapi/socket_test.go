@@ -56,7 +56,7 @@ func TestCreateCarriesEverythingAndThePeer(t *testing.T) {
 	want := gate.NewRequest{
 		Key: "k", Class: "a.b", Summary: "s", Task: "t", Requester: "agent:x",
 		Payload: []byte(`{"a":"<&>"}`), File: []byte{0, 0xff}, TTL: 90*time.Second + 7*time.Nanosecond, Quorum: 2,
-		Exclusive: "e", FollowUp: "f", Reversible: true, EstCostUSD: &cost, Again: true, WaitFor: time.Minute,
+		Exclusive: "e", FollowUp: "f", Reversible: true, EstCostUSD: &cost, Again: true, WaitFor: time.Minute, OnBehalfOf: "human:alice",
 		Peer: &gate.Peer{UID: 4242, PID: 1}, // a claim, to be ignored
 	}
 	_, created, err := client(t, path).Create(t.Context(), want)

@@ -46,6 +46,7 @@ type createBody struct {
 	EstCostUSD *float64     `json:"est_cost_usd,omitempty"`
 	Again      bool         `json:"again,omitempty"`
 	WaitFor    wireDuration `json:"wait_for,omitzero"`
+	OnBehalfOf string       `json:"on_behalf_of,omitempty"`
 }
 
 func encodeNew(r gate.NewRequest) createBody {
@@ -54,6 +55,7 @@ func encodeNew(r gate.NewRequest) createBody {
 		Payload: r.Payload, File: r.File, TTL: wireDuration(r.TTL), Quorum: r.Quorum,
 		Exclusive: r.Exclusive, FollowUp: r.FollowUp, Reversible: r.Reversible,
 		EstCostUSD: r.EstCostUSD, Again: r.Again, WaitFor: wireDuration(r.WaitFor),
+		OnBehalfOf: r.OnBehalfOf,
 	}
 }
 
@@ -64,6 +66,7 @@ func (b createBody) decode(peer *gate.Peer) gate.NewRequest {
 		Payload: b.Payload, File: b.File, TTL: time.Duration(b.TTL), Quorum: b.Quorum,
 		Exclusive: b.Exclusive, FollowUp: b.FollowUp, Reversible: b.Reversible,
 		EstCostUSD: b.EstCostUSD, Again: b.Again, WaitFor: time.Duration(b.WaitFor), Peer: peer,
+		OnBehalfOf: b.OnBehalfOf,
 	}
 }
 
