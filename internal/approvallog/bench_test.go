@@ -150,8 +150,8 @@ func BenchmarkOpen(b *testing.B) {
 	for b.Loop() {
 		q := NewRequests()
 		l, err := Open(Options{Path: path, Fold: q})
-		if err != nil || q.Len() != records/2 {
-			b.Fatal(err, q.Len())
+		if err != nil {
+			b.Fatal(err)
 		}
 		l.Close()
 	}

@@ -121,7 +121,7 @@ func (t *decisionTable) row(r Record, wanted bool) (bool, error) {
 	case EventRequested:
 		t.asked[r.ActionKey] = asked{
 			seq: r.Seq, at: r.TS, requester: r.Actor,
-			class: payload.str("class"), summary: payload.str("summary"), payloadHash: payload.str("payload_hash"),
+			class: payload.class.string(), summary: payload.summary.string(), payloadHash: payload.payloadHash.string(),
 		}
 		return false, nil
 	case EventGranted, EventRejected, EventExpired, EventWithdrawn, EventRevoked:
@@ -132,9 +132,9 @@ func (t *decisionTable) row(r Record, wanted bool) (bool, error) {
 		return false, nil
 	}
 	a := t.asked[r.ActionKey]
-	note := payload.str("note")
+	note := payload.note.string()
 	if note == "" {
-		note = payload.str("reason")
+		note = payload.reason.string()
 	}
 	requestedSeq, requestedAt := "", ""
 	if a.seq > 0 {

@@ -3,14 +3,19 @@ package approvallog
 import (
 	"cmp"
 	"encoding/json"
-	"iter"
+	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 )
 
 // creationWindow is how far back Requests remembers when a requester opened cycles.
 const creationWindow = time.Hour
+
+// maxResting is how many requests that wait for nobody stay in memory: most of what is still to come
+// for them comes soon after.
+const maxResting = 1024
 
 // Requests folds the records of an approval log into requests, one for each action key.
 //
@@ -20,9 +25,15 @@ const creationWindow = time.Hour
 // needs a human actor, the payload hash of its request where it names one, and a time before the
 // deadline.
 //
+// Fed by a Log it is [Indexed]: in memory are the requests that are pending, some that were decided of
+// late, and what the limit for each requester needs. The others are found in the log when they are
+// asked for. By itself it keeps them all.
+//
 // A Requests has no lock of its own. Read it inside Log.View or Log.Update of the log that feeds it.
 type Requests struct {
-	byKey     map[string]*entry
+	finder    *Finder
+	entries   map[string]*entry            // by action key: all that are pending, and others
+	resting   []*entry                     // in entries and not pending, those that rest longest first
 	pending   map[string]*entry            // keys whose state is StatePending, past their deadline or not
 	exclusive map[string]map[string]*entry // exclusive key -> its pending requests by action key
 	created   map[string][]time.Time       // requester -> times of the cycles it opened within creationWindow
@@ -34,6 +45,7 @@ type Requests struct {
 type entry struct {
 	cycle   Request
 	running *Request // the earlier cycle whose execution is still running, nil for none
+	resting bool     // it stands in Requests.resting
 }
 
 // shown is the cycle that the key's state is that of. Nobody but the entry writes through it.
@@ -46,10 +58,21 @@ func (e *entry) shown() *Request {
 
 func (e *entry) request() Request { return *e.shown() }
 
+// needed reports whether the entry has to stay in memory: a look-up must not be needed to see that a
+// record of this key ends a pending cycle, be it hidden or not.
+func (e *entry) needed() bool { return e.cycle.State == StatePending }
+
 // NewRequests returns the fold of an empty log.
 func NewRequests() *Requests {
-	return &Requests{
-		byKey:     make(map[string]*entry),
+	q := &Requests{}
+	q.reset()
+	return q
+}
+
+func (q *Requests) reset() {
+	*q = Requests{
+		finder:    q.finder,
+		entries:   make(map[string]*entry),
 		pending:   make(map[string]*entry),
 		exclusive: make(map[string]map[string]*entry),
 		created:   make(map[string][]time.Time),
@@ -58,25 +81,37 @@ func NewRequests() *Requests {
 
 // Get returns the request under key, of its current cycle.
 func (q *Requests) Get(key string) (Request, bool) {
-	e, ok := q.byKey[key]
-	if !ok {
+	e := q.entry(key)
+	if e == nil {
 		return Request{}, false
 	}
 	return e.request(), true
 }
 
-// Len is the number of action keys that were ever asked for.
-func (q *Requests) Len() int { return len(q.byKey) }
+// entry returns the key's entry, nil when the key was never asked for.
+func (q *Requests) entry(key string) *entry {
+	if e := q.entries[key]; e != nil || q.finder == nil {
+		return e
+	}
+	return q.find(key)
+}
 
-// All yields the requests of all keys in no particular order.
-func (q *Requests) All() iter.Seq[Request] {
-	return func(yield func(Request) bool) {
-		for e := range maps.Values(q.byKey) {
-			if !yield(e.request()) {
-				return
+// find folds the key's records anew.
+func (q *Requests) find(key string) *entry {
+	records := q.finder.Find(key, func(r Record) bool { return r.ActionKey == key })
+	var e *entry
+	for _, rec := range records {
+		switch {
+		case rec.Event == EventRequested:
+			if e == nil {
+				e = &entry{}
 			}
+			e.open(rec)
+		case e != nil:
+			e.apply(rec)
 		}
 	}
+	return e
 }
 
 // Pending returns the requests whose state is StatePending, oldest first. Requests past their
@@ -131,31 +166,53 @@ func (q *Requests) CreatedSince(requester string, since time.Time) int {
 // Apply folds one more record, which must be the next of the log. It never fails: a record that
 // says nothing about a request changes nothing.
 func (q *Requests) Apply(rec Record) error {
-	if rec.ActionKey == "" {
+	if rec.ActionKey == "" || !aboutRequests(rec.Event) {
 		return nil
 	}
-	e, known := q.byKey[rec.ActionKey]
-	if rec.Event == EventRequested {
-		if !known {
-			e = &entry{}
-			q.byKey[rec.ActionKey] = e
-		}
-		q.unindex(rec.ActionKey, e)
-		e.open(rec)
-		q.index(rec.ActionKey, e)
-		q.noteCreation(e.cycle)
+	e := q.entries[rec.ActionKey]
+	if e == nil && (rec.Event == EventRequested || !endsPending(rec.Event)) {
+		e = q.entry(rec.ActionKey)
+	}
+	if rec.Event != EventRequested && e == nil {
 		return nil
 	}
-	if !known {
-		return nil
+	if e == nil {
+		e = &entry{}
 	}
 	q.unindex(rec.ActionKey, e)
-	e.apply(rec)
+	if rec.Event == EventRequested {
+		e.open(rec)
+		q.noteCreation(e.cycle)
+	} else {
+		e.apply(rec)
+	}
 	q.index(rec.ActionKey, e)
 	return nil
 }
 
+// aboutRequests reports whether records of the event can change a request.
+func aboutRequests(event string) bool {
+	switch event {
+	case EventRequested, EventRevoked, EventExecutionStarted, EventExecutionCompleted, EventExecutionFailed:
+		return true
+	}
+	return endsPending(event)
+}
+
+// endsPending reports whether records of the event change pending requests and no others.
+func endsPending(event string) bool {
+	switch event {
+	case EventGranted, EventRejected, EventExpired, EventWithdrawn:
+		return true
+	}
+	return false
+}
+
 func (q *Requests) index(key string, e *entry) {
+	q.entries[key] = e
+	if !e.needed() {
+		q.rest(e)
+	}
 	r := e.shown()
 	if r.State != StatePending {
 		return
@@ -183,6 +240,24 @@ func (q *Requests) unindex(key string, e *entry) {
 	}
 }
 
+// rest lets go of the entry once others have come to rest after it, if it can be found again.
+func (q *Requests) rest(e *entry) {
+	if q.finder == nil || e.resting {
+		return
+	}
+	e.resting = true
+	q.resting = append(q.resting, e)
+	for len(q.resting) > maxResting {
+		oldest := q.resting[0]
+		q.resting[0] = nil
+		q.resting = q.resting[1:]
+		oldest.resting = false
+		if !oldest.needed() {
+			delete(q.entries, oldest.cycle.Key)
+		}
+	}
+}
+
 // noteCreation remembers a creation and forgets those that have left the window, so that memory
 // does not grow with history. Requesters that ask no more are looked for only when their number
 // has doubled: each creation costs a constant amount on average.
@@ -202,30 +277,94 @@ func (q *Requests) noteCreation(r Request) {
 	q.sweepAt = 2*len(q.created) + 16
 }
 
+// Attach makes the log that feeds q the place where what is not in memory is found.
+func (q *Requests) Attach(f *Finder) {
+	q.finder = f
+	q.reset()
+}
+
+// Index names the record's action key. A cycle is fresh unless it is hidden by an execution.
+func (q *Requests) Index(rec Record, add func(key string, fresh bool)) {
+	if rec.ActionKey == "" || !aboutRequests(rec.Event) {
+		return
+	}
+	fresh := false
+	if rec.Event == EventRequested {
+		e := q.entries[rec.ActionKey]
+		fresh = e != nil && e.running == nil
+	}
+	add(rec.ActionKey, fresh)
+}
+
+// requestsState is what a snapshot holds of a Requests. The requests themselves are in the log.
+type requestsState struct {
+	Pending []string               `json:"pending"` // action keys, also of hidden cycles
+	Created map[string][]time.Time `json:"created"`
+	SweepAt int                    `json:"sweep_at"`
+}
+
+// Save returns the state for [Requests.Restore].
+func (q *Requests) Save() ([]byte, error) {
+	s := requestsState{Pending: []string{}, Created: q.created, SweepAt: q.sweepAt}
+	for key, e := range q.entries {
+		if e.needed() {
+			s.Pending = append(s.Pending, key)
+		}
+	}
+	slices.Sort(s.Pending)
+	return json.Marshal(s)
+}
+
+// Restore takes up the state that Save returned. It fails, and leaves q as if it were new, when the
+// log has no such pending requests.
+func (q *Requests) Restore(state []byte) error {
+	var s requestsState
+	err := json.Unmarshal(state, &s)
+	for i := 0; err == nil && i < len(s.Pending); i++ {
+		if e := q.find(s.Pending[i]); e != nil && e.needed() {
+			q.index(s.Pending[i], e)
+		} else {
+			err = fmt.Errorf("the log has no pending request %q", s.Pending[i])
+		}
+	}
+	for requester, times := range s.Created {
+		if err == nil && len(times) == 0 {
+			err = fmt.Errorf("nothing is said of requester %q", requester)
+		}
+	}
+	if err != nil {
+		q.reset()
+		return err
+	}
+	if s.Created != nil {
+		q.created = s.Created
+	}
+	q.sweepAt = s.SweepAt
+	return nil
+}
+
 // open begins a fresh cycle.
 func (e *entry) open(rec Record) {
 	p := membersOf(rec.Payload)
-	own := p.object("approvald")
 	r := Request{
 		Key:         rec.ActionKey,
 		Task:        cmp.Or(rec.Task, rec.ActionKey),
-		Class:       p.str("class"),
-		Summary:     p.str("summary"),
+		Class:       p.class.string(),
+		Summary:     p.summary.string(),
 		Requester:   rec.Actor,
 		State:       StatePending,
-		PayloadHash: p.str("payload_hash"),
+		PayloadHash: p.payloadHash.string(),
 		Seq:         rec.Seq,
 		RequestedAt: rec.TS,
-		ExpiresAt:   own.time("expires_at"),
-		WaitUntil:   p.time("wait_until"),
-		Quorum:      max(1, own.integer("quorum")),
-		Reversible:  p.boolean("reversible"),
-		EstCostUSD:  p.amount("est_cost_usd"),
-		Exclusive:   own.str("exclusive"),
-		FollowUp:    own.str("follow_up"),
-		Digest:      own.str("request_digest"),
-		Peer:        own.peer(),
-		OnBehalfOf:  own.str("on_behalf_of"),
+		ExpiresAt:   p.own.expiresAt.time(),
+		WaitUntil:   p.waitUntil.time(),
+		Quorum:      p.own.quorumOrOne(),
+		Reversible:  p.reversible.isTrue(),
+		EstCostUSD:  p.estCostUSD.amount(),
+		Exclusive:   p.own.exclusive.string(),
+		FollowUp:    p.own.followUp.string(),
+		Digest:      p.own.digest.string(),
+		Peer:        p.own.peer(),
 		Previous:    e.cycle.State,
 	}
 	if r.ExpiresAt.IsZero() {
@@ -248,7 +387,7 @@ func (e *entry) apply(rec Record) {
 	case EventRevoked:
 		if e.cycle.State == StateGranted {
 			e.cycle.State = StateRevoked
-			e.cycle.Ending = &Ending{By: rec.Actor, At: rec.TS, Reason: p.str("note"), Seq: rec.Seq}
+			e.cycle.Ending = &Ending{By: rec.Actor, At: rec.TS, Reason: p.note.string(), Seq: rec.Seq}
 			e.cycle.Revision++
 		}
 	case EventExecutionStarted:
@@ -276,12 +415,12 @@ func (r *Request) end(rec Record, p members) {
 	}
 	switch rec.Event {
 	case EventGranted:
-		if !humanActor(rec.Actor) || p.contradicts("payload_hash", r.PayloadHash) {
+		if !humanActor(rec.Actor) || p.payloadHash.contradicts(r.PayloadHash) {
 			return
 		}
 		r.State = StateGranted
 		r.Decision = decisionOf(rec, p)
-		r.Approvals = p.object("approvald").approvals()
+		r.Approvals = p.own.approvalList()
 		if len(r.Approvals) == 0 {
 			r.Approvals = []Approval{{By: rec.Actor, At: rec.TS}}
 		}
@@ -293,7 +432,7 @@ func (r *Request) end(rec Record, p members) {
 		r.Ending = &Ending{By: rec.Actor, At: rec.TS, Seq: rec.Seq}
 	case EventWithdrawn:
 		r.State = StateWithdrawn
-		r.Ending = &Ending{By: rec.Actor, At: rec.TS, Reason: p.str("reason"), Seq: rec.Seq}
+		r.Ending = &Ending{By: rec.Actor, At: rec.TS, Reason: p.reason.string(), Seq: rec.Seq}
 	}
 	r.Revision++
 }
@@ -305,7 +444,8 @@ func (r *Request) finish(rec Record, p members) {
 		done = *r.Execution
 	}
 	done.EndedAt, done.EndedSeq = rec.TS, rec.Seq
-	if code, ok := p.integerOK("exit_code"); ok {
+	if n, ok := p.exitCode.integer(strconv.IntSize); ok {
+		code := int(n)
 		done.ExitCode = &code
 	}
 	r.Execution = &done
@@ -320,98 +460,10 @@ func decisionOf(rec Record, p members) *Decision {
 	return &Decision{
 		By:      rec.Actor,
 		At:      rec.TS,
-		Note:    p.str("note"),
+		Note:    p.note.string(),
 		Seq:     rec.Seq,
-		Channel: cmp.Or(rec.Channel, p.object("sender").str("channel")),
+		Channel: cmp.Or(rec.Channel, p.sender.channel.string()),
 	}
 }
 
 func humanActor(s string) bool { return len(s) > len("human:") && s[:len("human:")] == "human:" }
-
-// members reads the payload of any writer. A member that is missing or of another type than asked
-// for reads as the zero value.
-type members map[string]json.RawMessage
-
-func membersOf(raw json.RawMessage) members {
-	var m members
-	if len(raw) == 0 || json.Unmarshal(raw, &m) != nil {
-		return nil
-	}
-	return m
-}
-
-// member decodes one member; its zero value and false when it is missing or of another type.
-func member[T any](m members, name string) (T, bool) {
-	var v, zero T
-	raw, ok := m[name]
-	if !ok || string(raw) == "null" || json.Unmarshal(raw, &v) != nil {
-		return zero, false
-	}
-	return v, true
-}
-
-func (m members) str(name string) string {
-	s, _ := member[string](m, name)
-	return s
-}
-
-func (m members) boolean(name string) bool {
-	b, _ := member[bool](m, name)
-	return b
-}
-
-func (m members) integerOK(name string) (int, bool) { return member[int](m, name) }
-
-func (m members) integer(name string) int {
-	n, _ := m.integerOK(name)
-	return n
-}
-
-func (m members) object(name string) members {
-	o, _ := member[members](m, name)
-	return o
-}
-
-func (m members) time(name string) time.Time {
-	t, _ := member[time.Time](m, name)
-	return t.UTC()
-}
-
-// amount reads a JSON number or a decimal string, as spelt.
-func (m members) amount(name string) string {
-	if n, ok := member[json.Number](m, name); ok {
-		return n.String()
-	}
-	return ""
-}
-
-// contradicts reports whether the member is there and says something else than want.
-func (m members) contradicts(name, want string) bool {
-	raw, ok := m[name]
-	if !ok {
-		return false
-	}
-	var got string
-	return json.Unmarshal(raw, &got) != nil || got != want
-}
-
-func (m members) peer() *Peer {
-	uid, ok := member[uint32](m, "uid")
-	if !ok {
-		return nil
-	}
-	pid, _ := member[int32](m, "pid")
-	return &Peer{UID: uid, PID: pid}
-}
-
-func (m members) approvals() []Approval {
-	raw, _ := member[[]json.RawMessage](m, "approvals")
-	var list []Approval
-	for _, one := range raw {
-		var a Approval
-		if json.Unmarshal(one, &a) == nil && a.By != "" {
-			list = append(list, a)
-		}
-	}
-	return list
-}

@@ -191,8 +191,8 @@ func TestFoldPassesOverWhatOtherWritersLeaveOutOrSpellOtherwise(t *testing.T) {
 
 	var h history
 	h.add("task.registered", "system:x", "", "").add("audit.note", "system:x", "ghost", "").add(EventGranted, "human:x", "ghost", "")
-	if q := h.fold(t); q.Len() != 0 {
-		t.Errorf("records without a request made %d requests", q.Len())
+	if q := h.fold(t); len(q.entries) != 0 {
+		t.Errorf("records without a request made %d requests", len(q.entries))
 	}
 }
 

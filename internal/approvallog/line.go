@@ -181,11 +181,11 @@ func (l *line) previous() []byte {
 }
 
 // record makes the Record of a sound line. raw is the line; payload and Raw are parts of it.
-func (l *line) record(raw []byte) Record {
+func (l *line) record(raw []byte, offset int64) Record {
 	ts, _ := parseTime(l.ts)
 	r := Record{
 		Seq: l.seq, TS: ts, Event: eventName(l.event), Actor: l.actor.str(), Hash: string(l.hash.text),
-		Prev: string(l.previous()), Raw: raw,
+		Prev: string(l.previous()), Raw: raw, offset: offset,
 	}
 	if l.task.kind != 0 {
 		r.Task = l.task.str()
@@ -256,9 +256,10 @@ func parseTime(m field) (time.Time, bool) {
 	if len(b) == len(timeLayout) && b[4] == '-' && b[7] == '-' && b[10] == 'T' && b[13] == ':' && b[16] == ':' && b[19] == '.' && b[23] == 'Z' {
 		year, month, day := digits(b[0:4]), digits(b[5:7]), digits(b[8:10])
 		hour, minute, second, milli := digits(b[11:13]), digits(b[14:16]), digits(b[17:19]), digits(b[20:23])
-		if year >= 0 && month >= 1 && month <= 12 && day >= 1 && day <= 28 && hour >= 0 && hour < 24 &&
+		if year >= 0 && month >= 1 && month <= 12 && day >= 1 && day <= 31 && hour >= 0 && hour < 24 &&
 			minute >= 0 && minute < 60 && second >= 0 && second < 60 && milli >= 0 {
-			return time.Date(year, time.Month(month), day, hour, minute, second, milli*1e6, time.UTC), true
+			t := time.Date(year, time.Month(month), day, hour, minute, second, milli*1e6, time.UTC)
+			return t, t.Day() == day // not the 31st of a month with fewer days
 		}
 	}
 	t, err := time.Parse(time.RFC3339Nano, strings.ToUpper(string(b)))

@@ -31,6 +31,13 @@ type Options struct {
 	// Guard is asked inside the append lock, before anything is decided. Its error refuses the
 	// append and is returned as it is. Nil allows.
 	Guard func() error
+	// Snapshot is the path of the snapshot of an [Indexed] fold, whose directory also holds the index
+	// files. Opening takes the fold up from it and checks only what follows; [Log.WriteSnapshot]
+	// writes it. Empty for none.
+	Snapshot string
+	// Sealed are the parts of the log that were archived, oldest first, for an [Indexed] fold to find
+	// their records. They stay the caller's to close, after the Log.
+	Sealed []*Segment
 	// ReadDamaged opens a damaged log for reading up to the damage, which [Log.Damage] then tells.
 	// Appends stay refused.
 	ReadDamaged bool
@@ -69,6 +76,7 @@ type Log struct {
 	damage   *CorruptError
 	poison   error
 	closed   bool
+	snap     snapshots
 
 	lock  *appendLock // used by the leader of a batch only
 	calls callQueue
@@ -98,8 +106,12 @@ func Open(o Options) (*Log, error) {
 	l.lock = &appendLock{path: o.Path + ".lock", wait: o.LockWait, fs: o.FS, prober: o.Prober, prog: o.Program, logf: o.Logf}
 	l.lock.queue.path = o.Path + ".queue"
 	l.watch.path = o.Path
+	l.attach()
 	l.mu.Lock()
-	err := l.catchUp(context.Background())
+	err := l.resume()
+	if err == nil {
+		err = l.catchUp(context.Background())
+	}
 	l.mu.Unlock()
 	if corrupt, ok := errors.AsType[*CorruptError](err); ok && o.ReadDamaged {
 		l.damage, err = corrupt, nil
@@ -123,6 +135,9 @@ func (l *Log) Close() error {
 	l.closed = true
 	l.lock.close()
 	l.watch.close()
+	if l.snap.finder != nil {
+		l.snap.finder.close()
+	}
 	var err error
 	if l.file != nil {
 		err = l.file.Close()
@@ -168,7 +183,8 @@ func (l *Log) Refresh(ctx context.Context) error {
 
 // View runs read while the fold stands still and all that it holds of this handle's own records is
 // on the disk. It fails without running read when that cannot be said any more: with [ErrPoisoned]
-// or [ErrClosed].
+// or [ErrClosed]. When it fails after read, the fold could not find all that read asked for, and what
+// read was told does not count.
 func (l *Log) View(read func()) error {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -176,7 +192,7 @@ func (l *Log) View(read func()) error {
 		return err
 	}
 	read()
-	return nil
+	return l.usable()
 }
 
 // Sync makes everything that this handle has read durable. A process calls it before it acts on a
@@ -205,10 +221,15 @@ func (l *Log) syncFile() error {
 
 // usable says why the handle cannot be used any more.
 func (l *Log) usable() error {
-	if l.closed {
+	switch {
+	case l.closed:
 		return ErrClosed
+	case l.poison != nil:
+		return l.poison
+	case l.snap.finder != nil:
+		return l.snap.finder.failed()
 	}
-	return l.poison
+	return nil
 }
 
 // poisoned ends the use of the handle.
@@ -254,13 +275,11 @@ func (l *Log) catchUp(ctx context.Context) error {
 // fold feeds a segment's records to the fold. A record that it does not take ends the use of the
 // handle: the fold is between two records for ever.
 func (l *Log) fold(w *walk, seg *segment) error {
-	offset := seg.offset
 	for i, r := range seg.records {
 		if (r.Seq-1)%indexStep == 0 {
-			before := place{offset: offset, line: w.at.line + int64(i), head: Head{Seq: r.Seq - 1, Hash: r.Prev}}
+			before := place{offset: r.offset, line: w.at.line + int64(i), head: Head{Seq: r.Seq - 1, Hash: r.Prev}}
 			l.index = append(l.index, before)
 		}
-		offset += int64(len(r.Raw)) + 1
 		if err := l.apply(r); err != nil {
 			return err
 		}
@@ -276,7 +295,11 @@ func (l *Log) apply(r Record) error {
 		l.poison = fmt.Errorf("%w: record %d cannot be followed: %w", ErrPoisoned, r.Seq, err)
 		return l.poison
 	}
-	return nil
+	if l.snap.finder == nil {
+		return nil
+	}
+	l.snap.finder.add(r)
+	return l.snap.finder.failed()
 }
 
 // inspect makes sure that the path still names the file that was read, grown or not, and returns

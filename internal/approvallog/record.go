@@ -29,6 +29,8 @@ type Record struct {
 	Payload json.RawMessage
 	// Raw is the stored line without its LF.
 	Raw []byte
+
+	offset int64 // of the line in its file
 }
 
 // Head returns the head of a log that ends with this record.

@@ -63,7 +63,7 @@ func (s *segment) check(c *lineChecker, wantRecords bool, wantSeq int64) {
 		}
 		l := &c.line
 		if wantRecords {
-			s.records = append(s.records, l.record(raw[:len(raw):len(raw)]))
+			s.records = append(s.records, l.record(raw[:len(raw):len(raw)], offset))
 		}
 		if l.seq == wantSeq {
 			s.headSeen = s.last.hash

@@ -72,8 +72,8 @@ func (s *semantic) decision(r Record, key *keyHistory, report func(code, message
 // deadlineOf reads when the request of a record expires, zero when it says nothing of it.
 func deadlineOf(r Record) time.Time {
 	payload := membersOf(r.Payload)
-	if at := payload.object("approvald").time("expires_at"); !at.IsZero() {
+	if at := payload.own.expiresAt.time(); !at.IsZero() {
 		return at
 	}
-	return payload.time("wait_until")
+	return payload.waitUntil.time()
 }

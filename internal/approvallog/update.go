@@ -270,7 +270,11 @@ func (l *Log) runBatch(ctx context.Context, batch []*call) error {
 	ready, wrote := false, false
 	for _, c := range batch {
 		tx := &Tx{head: l.at.head, now: l.opts.Now().UTC().Truncate(time.Millisecond)}
-		if c.err = c.run(tx); c.err != nil || c.panicked != nil || len(tx.records) == 0 {
+		c.err = c.run(tx)
+		if err := l.usable(); err != nil {
+			return err // a look-up failed: what was decided was decided on too little
+		}
+		if c.err != nil || c.panicked != nil || len(tx.records) == 0 {
 			continue
 		}
 		if !ready {

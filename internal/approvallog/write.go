@@ -36,9 +36,11 @@ func (l *Log) write(records []Record) error {
 	}
 	before := l.at
 	end := before.offset + int64(len(text))
-	for _, r := range records {
+	for i := range records {
+		r := &records[i]
+		r.offset = before.offset + int64(len(text))
 		if (r.Seq-1)%indexStep == 0 {
-			at := place{offset: before.offset + int64(len(text)), line: before.line + int64(r.Seq-before.head.Seq) - 1, head: Head{Seq: r.Seq - 1, Hash: r.Prev}}
+			at := place{offset: r.offset, line: before.line + int64(r.Seq-before.head.Seq) - 1, head: Head{Seq: r.Seq - 1, Hash: r.Prev}}
 			l.index = append(l.index, at)
 		}
 		text = append(append(text, r.Raw...), '\n')

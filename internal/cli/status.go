@@ -97,14 +97,10 @@ func unsettled(cfg gate.Config, g *gate.Gate) (int, error) {
 	defer func() { _ = journal.Close() }()
 	n := 0
 	err = g.Log().View(func() {
-		for r := range g.Requests().All() {
-			if r.State == approvallog.StatePending {
-				continue
-			}
-			for d := range deliveries.Of(dispatch.CycleID{Key: r.Key, Seq: r.Seq}) {
-				if d.Kind == dispatch.KindCard && d.Phase == dispatch.PhaseSent && d.Settled == "" {
-					n++
-				}
+		for d := range deliveries.Unsettled() {
+			r, known := g.Requests().Get(d.Cycle.Key)
+			if known && r.Seq == d.Cycle.Seq && r.State != approvallog.StatePending {
+				n++
 			}
 		}
 	})

@@ -21,14 +21,16 @@ func (l *Loop) load(ctx context.Context) error {
 		return fmt.Errorf("read the delivery journal: %w", err)
 	}
 	l.journalSeq = deliveries.last
-	l.core.Step(l.o.Now(), Loaded{Deliveries: deliveries})
+	l.core.Step(l.o.Now(), Loaded{Deliveries: deliveries, LastContact: l.o.LastContact})
 
 	// Records that come in between are told again by catchUp, which does no harm.
 	l.logSeq = l.o.Log.Head().Seq
+	// What is not pending and has no card on a phone needs nothing until a record comes for it.
 	var requests []approvallog.Request
 	err := l.o.Log.View(func() {
-		for r := range l.o.Requests.All() {
-			if !done(r.State) || l.core.owing[r.Key] {
+		requests = l.o.Requests.Pending()
+		for key := range l.core.owing {
+			if r, known := l.o.Requests.Get(key); known && r.State != approvallog.StatePending {
 				requests = append(requests, r)
 			}
 		}

@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"context"
-	"iter"
 	"time"
 
 	"github.com/approvald/approvald/internal/approvallog"
@@ -46,7 +45,7 @@ func (w wrapped) NewReader(afterSeq int64) Reader { return w.Log.NewReader(after
 // Requests is the fold of the approval log. It is read only inside View or Update of that log.
 type Requests interface {
 	Get(key string) (approvallog.Request, bool)
-	All() iter.Seq[approvallog.Request]
+	Pending() []approvallog.Request
 }
 
 // Sender is what dispatch needs of Telegram.

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"iter"
 	"time"
 )
 
@@ -130,4 +131,15 @@ func (r *refusals) admit(now time.Time) bool {
 	}
 	r.admitted++
 	return r.admitted <= refusedPerHour
+}
+
+// Unsettled yields the cards that still show their buttons, in no particular order.
+func (d *Deliveries) Unsettled() iter.Seq[Delivery] {
+	return func(yield func(Delivery) bool) {
+		for _, p := range d.byID {
+			if p.Kind == KindCard && p.Phase == PhaseSent && p.Settled == "" && !yield(*p) {
+				return
+			}
+		}
+	}
 }

@@ -1,10 +1,8 @@
 package dispatch
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"go.uber.org/zap"
@@ -137,7 +135,7 @@ func (l *Loop) pendingText() string {
 	var waiting []approvallog.Request
 	now := l.o.Now()
 	err := l.o.Log.View(func() {
-		for r := range l.o.Requests.All() {
+		for _, r := range l.o.Requests.Pending() {
 			if r.StateAt(now) == approvallog.StatePending {
 				waiting = append(waiting, r)
 			}
@@ -150,7 +148,6 @@ func (l *Loop) pendingText() string {
 	if len(waiting) == 0 {
 		return m.text("Nothing waits for a decision.").String()
 	}
-	slices.SortFunc(waiting, func(a, b approvallog.Request) int { return cmp.Compare(a.Seq, b.Seq) })
 	m.text(fmt.Sprintf("%d waiting", len(waiting)))
 	for _, r := range waiting[:min(len(waiting), maxListed)] {
 		m.line().code(field(r.Class, 60)).text(" ").code(field(r.Key, 100)).text(" until " + deadline(r, now))

@@ -1,0 +1,212 @@
+package approvallog
+
+import (
+	"encoding/json"
+	"strconv"
+	"time"
+)
+
+// members are those members of a record's payload that the fold reads, as their bytes stand. Any
+// writer may have written it: a member that is missing or of another type than asked for reads as
+// the zero value.
+type members struct {
+	class, summary, payloadHash, reversible, estCostUSD, waitUntil field
+	note, reason, exitCode                                         field
+	own                                                            ownMembers    // of the member approvald
+	sender                                                         senderMembers // of the member sender
+}
+
+type ownMembers struct {
+	expiresAt, quorum, exclusive, followUp, digest, uid, pid, approvals field
+}
+
+type senderMembers struct{ channel field }
+
+// membersOf reads a payload in one pass when it is canonical, as the log's are. What is no object
+// has no members.
+func membersOf(payload []byte) members {
+	m, ok := canonicalMembers(payload)
+	if ok || len(payload) == 0 {
+		return m
+	}
+	if payload, err := Canonicalize(payload); err == nil {
+		m, _ = canonicalMembers(payload)
+		return m
+	}
+	return members{}
+}
+
+func canonicalMembers(payload []byte) (m members, ok bool) {
+	ok = eachMember(payload, func(name, value []byte) {
+		f := fieldOf(value)
+		switch string(name) {
+		case "class":
+			m.class = f
+		case "summary":
+			m.summary = f
+		case "payload_hash":
+			m.payloadHash = f
+		case "reversible":
+			m.reversible = f
+		case "est_cost_usd":
+			m.estCostUSD = f
+		case "wait_until":
+			m.waitUntil = f
+		case "note":
+			m.note = f
+		case "reason":
+			m.reason = f
+		case "exit_code":
+			m.exitCode = f
+		case "approvald":
+			m.own = ownMembersOf(value)
+		case "sender":
+			eachMember(value, func(name, value []byte) {
+				if string(name) == "channel" {
+					m.sender.channel = fieldOf(value)
+				}
+			})
+		}
+	})
+	return m, ok
+}
+
+func ownMembersOf(object []byte) (m ownMembers) {
+	eachMember(object, func(name, value []byte) {
+		f := fieldOf(value)
+		switch string(name) {
+		case "expires_at":
+			m.expiresAt = f
+		case "quorum":
+			m.quorum = f
+		case "exclusive":
+			m.exclusive = f
+		case "follow_up":
+			m.followUp = f
+		case "request_digest":
+			m.digest = f
+		case "uid":
+			m.uid = f
+		case "pid":
+			m.pid = f
+		case "approvals":
+			m.approvals = f
+		}
+	})
+	return m
+}
+
+// eachMember tells the members of a canonical object, the names without their quotes. It reports
+// whether the text was one; members of one that was not may have been told.
+func eachMember(object []byte, member func(name, value []byte)) bool {
+	if len(object) == 0 || object[0] != '{' {
+		return false
+	}
+	s := canonicalScanner{b: object}
+	return s.object(0, func(name []byte, _, from, to int) { member(name, object[from:to]) }) && s.i == len(object)
+}
+
+// fieldOf is the field of a value's canonical text.
+func fieldOf(value []byte) field {
+	f := field{text: value, kind: value[0]}
+	if f.kind == '"' {
+		f.text = value[1 : len(value)-1]
+	}
+	return f
+}
+
+// string is a string's text, "" for any other value.
+func (m field) string() string {
+	if m.kind != '"' {
+		return ""
+	}
+	return m.str()
+}
+
+func (m field) isTrue() bool { return m.kind == 't' }
+
+// integer reads a number without a fraction; it reports false for anything else.
+func (m field) integer(bits int) (int64, bool) {
+	if m.kind != '-' && (m.kind < '0' || m.kind > '9') {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(string(m.text), 10, bits)
+	return n, err == nil
+}
+
+func (m field) time() time.Time {
+	t, ok := parseTime(m)
+	if !ok {
+		return time.Time{}
+	}
+	return t
+}
+
+// amount reads a JSON number or a decimal string, as spelt.
+func (m field) amount() string {
+	switch {
+	case m.kind == '-' || m.kind >= '0' && m.kind <= '9':
+		return string(m.text)
+	case m.kind != '"' || len(m.text) == 0 || m.text[0] != '-' && (m.text[0] < '0' || m.text[0] > '9') || !json.Valid(m.text):
+		return ""
+	default:
+		return string(m.text)
+	}
+}
+
+// contradicts reports whether the member is there and says something else than want.
+func (m field) contradicts(want string) bool {
+	return m.kind != 0 && (m.kind != '"' || m.str() != want)
+}
+
+func (m ownMembers) quorumOrOne() int {
+	n, _ := m.quorum.integer(strconv.IntSize)
+	return int(max(1, n))
+}
+
+func (m ownMembers) peer() *Peer {
+	uid, ok := m.uid.integer(64)
+	if !ok || uid < 0 || uid > 1<<32-1 {
+		return nil
+	}
+	pid, _ := m.pid.integer(32)
+	return &Peer{UID: uint32(uid), PID: int32(pid)}
+}
+
+// approvalList are the approvals that name a person; an element with a time that is none does not
+// count.
+func (m ownMembers) approvalList() (list []Approval) {
+	if m.approvals.kind != '[' {
+		return nil
+	}
+	s := canonicalScanner{b: m.approvals.text, i: 1}
+	for s.i < len(s.b) && s.b[s.i] != ']' {
+		from := s.i
+		if !s.value(0) {
+			return nil
+		}
+		if a, ok := approvalOf(s.b[from:s.i]); ok {
+			list = append(list, a)
+		}
+		s.take(',')
+	}
+	return list
+}
+
+func approvalOf(object []byte) (a Approval, ok bool) {
+	var at field
+	ok = eachMember(object, func(name, value []byte) {
+		switch string(name) {
+		case "by":
+			a.By = fieldOf(value).string()
+		case "at":
+			at = fieldOf(value)
+		}
+	})
+	if at.kind != 0 && at.kind != 'n' {
+		var isTime bool
+		a.At, isTime = parseTime(at)
+		ok = ok && isTime
+	}
+	return a, ok && a.By != ""
+}
