@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/approvald/approvald/internal/gate"
@@ -95,6 +96,10 @@ func (e *env) askSecret(ctx context.Context, question string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("look at the terminal: %w", err)
 	}
+	// Before the question is seen: who types or pastes at once must not see the answer either.
+	if err := echoOff(fd); err != nil {
+		return "", err
+	}
 	e.ui.ask("%s", question)
 	text, err := await(ctx, func() (string, error) {
 		b, err := term.ReadPassword(fd)
@@ -102,9 +107,21 @@ func (e *env) askSecret(ctx context.Context, question string) (string, error) {
 	})
 	e.ui.tell("")
 	if err != nil {
-		return "", errors.Join(e.noAnswer(err), term.Restore(fd, before))
+		err = e.noAnswer(err)
 	}
-	return text, nil
+	return text, errors.Join(err, term.Restore(fd, before))
+}
+
+func echoOff(fd int) error {
+	mode, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err == nil {
+		mode.Lflag &^= unix.ECHO
+		err = unix.IoctlSetTermios(fd, unix.TCSETS, mode)
+	}
+	if err != nil {
+		return fmt.Errorf("switch the terminal's echo off: %w", err)
+	}
+	return nil
 }
 
 func (e *env) noAnswer(err error) error {
