@@ -360,10 +360,8 @@ func undo(req approvallog.Request) string {
 
 // deadline is until when somebody waits for the decision: the request's deadline or the waiting program's own.
 func deadline(req approvallog.Request, now time.Time) string {
-	at, own := req.ExpiresAt, false
-	if w := req.WaitUntil; !w.IsZero() && (at.IsZero() || w.Before(at)) {
-		at, own = w, true
-	}
+	at := heldUntil(req)
+	own := !at.Equal(req.ExpiresAt)
 	if at.IsZero() {
 		return "decided (no deadline)"
 	}

@@ -20,9 +20,13 @@ type Chat struct {
 
 // CoreOptions configure a Core.
 type CoreOptions struct {
-	Chat  Chat
-	Rules Rules
-	Epoch int64
+	Chat Chat
+	// Deputy is the chat that is asked too when nobody has answered for a while, its ID 0 for none.
+	Deputy Chat
+	// Reminder is the part of a request's time, below 1, after which its people are reminded; 0 for never.
+	Reminder float64
+	Rules    Rules
+	Epoch    int64
 	// Nonce makes a fresh nonce: random, or in a test reproducible.
 	Nonce func() Nonce
 }
@@ -54,6 +58,7 @@ type Core struct {
 	threadLost bool
 	answered   *recent
 	refusals   refusals
+	contact    contact
 	now        time.Time
 	out        []Effect
 }
@@ -67,10 +72,16 @@ type op struct {
 	attempts  int
 	reason    string // why it is not delivered, empty while nothing is wrong
 	since     time.Time
-	retry     string // delivery that was intended and certainly not sent, to be sent as it is
-	expiring  bool
+	// retry is, for each chat, the delivery that was intended and certainly not sent, to be sent as it is.
+	retry    map[int64]string
+	remindAt time.Time // when this asking is looked at for a reminder
+	expiring bool
 	// expireAgain is when an expiry that could not be recorded is tried again.
 	expireAgain time.Time
+}
+
+func newOp(id CycleID, req approvallog.Request) *op {
+	return &op{id: id, req: req, documents: -1, retry: make(map[int64]string)}
 }
 
 const expiryRetry = time.Second
@@ -92,6 +103,7 @@ func (c *Core) Step(now time.Time, ev Event) []Effect {
 	case Loaded:
 		c.deliveries = ev.Deliveries
 		c.owing = ev.Deliveries.unsettledKeys()
+		c.contact.last = ev.LastContact
 	case RequestChanged:
 		c.requestChanged(ev.Request)
 	case Journaled:
@@ -110,6 +122,8 @@ func (c *Core) Step(now time.Time, ev Event) []Effect {
 		if l := c.lanes[ev.ChatID]; l != nil {
 			l.open()
 		}
+	case Contacted:
+		c.contacted(ev.At)
 	case Ticked:
 	}
 	c.tick()
@@ -184,9 +198,10 @@ func (c *Core) requestChanged(req approvallog.Request) {
 			return
 		}
 		c.current[req.Key] = id
-		o = &op{id: id, documents: -1}
+		o = newOp(id, req)
 		c.ops[id] = o
 		c.wakeAt(req.ExpiresAt, o)
+		c.wakeAt(c.deputyAt(o), o)
 	}
 	o.req = req
 	if c.recovered {
@@ -238,6 +253,7 @@ func (c *Core) journaled(rec approvallog.Record) {
 	}
 	if d, ok := c.deliveries.ByID(ref.Delivery); ok {
 		id = d.Cycle
+		c.absenceRecorded(rec.Event, d)
 		c.recorded(rec.Event, d)
 	}
 	if o := c.ops[id]; o != nil {
@@ -248,6 +264,7 @@ func (c *Core) journaled(rec approvallog.Record) {
 // recover acts on what the dead process left, in the order of its age: unfinished requests first.
 func (c *Core) recover() {
 	c.recovered, c.owing = true, nil
+	c.recoverAbsence()
 	for _, id := range slices.Collect(c.deliveries.cyclesKnown()) {
 		if c.ops[id] == nil && !c.adoptOrphan(id) {
 			c.deliveries.forget(id)
@@ -275,7 +292,7 @@ func (c *Core) adoptOrphan(id CycleID) bool {
 	if by == nil || id.Seq >= by.id.Seq {
 		return false
 	}
-	o := &op{id: id, req: by.req, documents: -1}
+	o := newOp(id, by.req)
 	o.req.Seq, o.req.State = id.Seq, endedBefore(by.req)
 	o.req.Decision, o.req.Ending, o.req.Execution, o.req.Approvals = nil, nil, nil, nil
 	for d := range c.deliveries.Of(id) {
@@ -307,39 +324,12 @@ func (c *Core) evaluate(o *op) {
 			c.emit(Expire{Request: o.req})
 		}
 	case o.pending():
-		if c.shown(o.id) {
-			c.stopDelivering(o)
-			c.showProgress(o)
-			return
-		}
-		if !c.waiting(o) {
-			c.enqueue(o)
-		}
+		c.deliver(o)
 	default:
 		c.stopDelivering(o)
 		c.settle(o)
 		c.forgetIfDone(o)
 	}
-}
-
-// shown reports whether a card of this asking is known to be in a chat.
-func (c *Core) shown(id CycleID) bool {
-	for d := range c.deliveries.Of(id) {
-		if d.Kind == KindCard && d.Phase == PhaseSent {
-			return true
-		}
-	}
-	return false
-}
-
-// waiting reports whether an intent of a dead process is still to be recorded as unknown, before anything new is made.
-func (c *Core) waiting(o *op) bool {
-	for d := range c.deliveries.Of(o.id) {
-		if d.Phase == PhaseIntended && d.ID != o.retry && !c.underway(d.ID) {
-			return true
-		}
-	}
-	return false
 }
 
 func (c *Core) expired(ev Expired) {
@@ -386,7 +376,7 @@ func (c *Core) forgetIfDone(o *op) {
 // owesAnything reports whether messages of this asking are, or may yet turn out to be, unsettled.
 func (c *Core) owesAnything(id CycleID, req approvallog.Request) bool {
 	for d := range c.deliveries.Of(id) {
-		if d.Kind == KindCard && d.Phase != PhaseFailed && d.Settled != settledState(req) {
+		if mayOwe(d) && owes(d, settledState(req)) {
 			return true
 		}
 	}
@@ -414,28 +404,4 @@ func settledState(req approvallog.Request) approvallog.State {
 	default:
 		return req.State
 	}
-}
-
-// timer asks for an operation to be looked at.
-type timer struct {
-	at time.Time
-	op CycleID
-}
-
-type timers []timer
-
-func (t timers) Len() int { return len(t) }
-func (t timers) Less(i, j int) bool {
-	return cmp.Or(t[i].at.Compare(t[j].at), cmp.Compare(t[i].op.Seq, t[j].op.Seq), cmp.Compare(t[i].op.Key, t[j].op.Key)) < 0
-}
-func (t timers) Swap(i, j int) { t[i], t[j] = t[j], t[i] }
-
-// Push implements heap.Interface.
-func (t *timers) Push(x any) { *t = append(*t, x.(timer)) }
-
-// Pop implements heap.Interface.
-func (t *timers) Pop() any {
-	last := (*t)[len(*t)-1]
-	*t = (*t)[:len(*t)-1]
-	return last
 }

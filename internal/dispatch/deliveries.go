@@ -4,6 +4,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/approvald/approvald/internal/approvallog"
 )
@@ -35,7 +36,8 @@ type Delivery struct {
 	PayloadHash string
 	ChatID      int64
 	ThreadID    int64
-	MessageID   int64 // 0 while unknown
+	MessageID   int64     // 0 while unknown
+	SentAt      time.Time // when that became known
 	Phase       Phase
 	Settled     approvallog.State // what the message was settled to, empty for not at all
 	Reason      string            // why it failed or is unknown
@@ -56,6 +58,7 @@ type Deliveries struct {
 	byNonce map[string]*Delivery
 	cycles  map[CycleID]*cycleLog
 	last    int64 // sequence number of the last record applied
+	absence absence
 }
 
 // cycleLog is what the journal says about one asking.
@@ -116,11 +119,11 @@ func (d *Deliveries) Notes(c CycleID) []Note {
 // cyclesKnown yields the askings of which the journal knows anything, in no particular order.
 func (d *Deliveries) cyclesKnown() iter.Seq[CycleID] { return maps.Keys(d.cycles) }
 
-// unsettledKeys are the keys with a card that may not show a final end.
+// unsettledKeys are the keys with a message that may not show a final end.
 func (d *Deliveries) unsettledKeys() map[string]bool {
 	keys := make(map[string]bool)
-	for _, p := range d.byNonce {
-		if p.Phase != PhaseFailed && !done(p.Settled) {
+	for _, p := range d.byID {
+		if mayOwe(*p) && !done(p.Settled) && (p.Kind == KindCard || owes(*p, "")) {
 			keys[p.Cycle.Key] = true
 		}
 	}
@@ -130,7 +133,7 @@ func (d *Deliveries) unsettledKeys() map[string]bool {
 // clone is a copy that shares nothing that changes.
 func (d *Deliveries) clone() *Deliveries {
 	c := NewDeliveries()
-	c.epoch, c.opened, c.closed, c.last = d.epoch, d.opened, d.closed, d.last
+	c.epoch, c.opened, c.closed, c.last, c.absence = d.epoch, d.opened, d.closed, d.last, d.absence
 	for id, log := range d.cycles {
 		copied := &cycleLog{notes: slices.Clip(log.notes)}
 		for _, p := range log.deliveries {
@@ -176,7 +179,7 @@ func (d *Deliveries) Apply(rec approvallog.Record) error {
 	case EventDeliveryIntended:
 		return fold(rec, func(p intendedPayload) { d.intend(rec.ActionKey, p) })
 	case EventDeliverySent:
-		return fold(rec, d.sent)
+		return fold(rec, func(p sentPayload) { d.sent(rec.TS, p) })
 	case EventDeliveryFailed:
 		return fold(rec, func(p failedPayload) { d.stall(p.Delivery, PhaseFailed, p.Reason) })
 	case EventDeliveryUnknown:
@@ -230,14 +233,17 @@ func (d *Deliveries) intend(key string, p intendedPayload) {
 	}
 	log := d.cycle(made.Cycle)
 	log.deliveries = append(log.deliveries, made)
+	if p.Kind == KindAbsence {
+		d.absence = absence{delivery: made.ID, from: p.From, until: p.Until}
+	}
 }
 
-func (d *Deliveries) sent(p sentPayload) {
+func (d *Deliveries) sent(at time.Time, p sentPayload) {
 	known := d.byID[p.Delivery]
 	if known == nil || known.MessageID != 0 {
 		return
 	}
-	known.Phase, known.Reason = PhaseSent, ""
+	known.Phase, known.Reason, known.SentAt = PhaseSent, "", at
 	known.ChatID, known.MessageID, known.ThreadID = p.ChatID, p.MessageID, p.ThreadID
 }
 

@@ -11,8 +11,12 @@ type Event interface{ isEvent() }
 
 // The events.
 type (
-	// Loaded: what the journal holds at the start. The core keeps and changes it.
-	Loaded struct{ Deliveries *Deliveries }
+	// Loaded: what the journal holds at the start, which the core keeps and changes, and when updates could last be
+	// received, zero when that is not known.
+	Loaded struct {
+		Deliveries  *Deliveries
+		LastContact time.Time
+	}
 	// RequestChanged: the approval log says this about a request.
 	RequestChanged struct{ Request approvallog.Request }
 	// Journaled: this record is in the journal, durably, whoever wrote it. Records are told once and in order.
@@ -44,6 +48,8 @@ type (
 	}
 	// ChatOpened: the bot may speak in this chat again.
 	ChatOpened struct{ ChatID int64 }
+	// Contacted: updates could be received at this time. It says nothing about the time since the last of its kind.
+	Contacted struct{ At time.Time }
 	// Ticked: time has passed.
 	Ticked struct{}
 )
@@ -57,6 +63,7 @@ func (CallDone) isEvent()       {}
 func (Expired) isEvent()        {}
 func (TapRuled) isEvent()       {}
 func (ChatOpened) isEvent()     {}
+func (Contacted) isEvent()      {}
 func (Ticked) isEvent()         {}
 
 // Effect is something that the core wants done. Whoever runs it tells the core what came of it.
@@ -75,6 +82,8 @@ type (
 		ID     int64
 		ChatID int64
 		What   Action
+		// Fair: this edit's turn has come although cards wait, so it is not to yield to them.
+		Fair bool
 	}
 	// Cancel: a Call is no longer wanted. If it still waits for its turn, it ends with ResultCancelled.
 	Cancel struct{ Call int64 }
@@ -92,6 +101,8 @@ type (
 		Nonce     Nonce
 		Reasons   bool
 	}
+	// NoteContact: keep, beyond the end of this process, that updates could be received at this time. Never answered.
+	NoteContact struct{ At time.Time }
 	// Complain: a person should know this about a request.
 	Complain struct {
 		Key  string
@@ -106,6 +117,7 @@ func (Call) isEffect()          {}
 func (Cancel) isEffect()        {}
 func (Answer) isEffect()        {}
 func (Menu) isEffect()          {}
+func (NoteContact) isEffect()   {}
 func (Complain) isEffect()      {}
 
 // Action is what a Call asks for.
@@ -138,6 +150,24 @@ type (
 		Request   approvallog.Request
 		MessageID int64
 	}
+	// SendReminder says again, in reply to the card, that a request waits.
+	SendReminder struct {
+		Request  approvallog.Request
+		ThreadID int64
+		ReplyTo  int64
+		Approved []string
+	}
+	// EditReminder says in place of a reminder how its request ended.
+	EditReminder struct {
+		Request   approvallog.Request
+		MessageID int64
+	}
+	// SendAbsence tells that taps of a time were lost, and how many requests wait.
+	SendAbsence struct {
+		ThreadID    int64
+		From, Until time.Time
+		Waiting     int
+	}
 	// StripButtons takes only the buttons off.
 	StripButtons struct{ MessageID int64 }
 )
@@ -146,6 +176,9 @@ func (SendCard) isAction()     {}
 func (SendDocument) isAction() {}
 func (EditProgress) isAction() {}
 func (EditSettled) isAction()  {}
+func (SendReminder) isAction() {}
+func (EditReminder) isAction() {}
+func (SendAbsence) isAction()  {}
 func (StripButtons) isAction() {}
 
 // ResultKind is what came of a Call.

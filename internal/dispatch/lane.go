@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -14,6 +13,7 @@ var (
 	pauseUnknown   = pause{2 * time.Second, 10 * time.Minute}        // a copy may have been sent
 	pauseRefused   = pause{time.Minute, 15 * time.Minute}            // this message is refused
 	pauseClosed    = pause{30 * time.Second, 15 * time.Minute}       // the chat is closed to the bot
+	pauseNotice    = pause{10 * time.Second, 15 * time.Minute}       // a reminder was certainly not sent
 )
 
 type pause struct{ first, last time.Duration }
@@ -29,18 +29,23 @@ func (p pause) after(n int) time.Duration {
 	return d
 }
 
-// lane is one chat: what is to be done there, and the one thing that is being done. New cards go before edits, the
-// oldest asking first.
+// lane is one chat: what is to be done there, and the one thing that is being done. New cards go first, the oldest
+// asking before the others, then notices, then edits; but of a flood of cards no more than fairCards in a row.
 type lane struct {
-	chatID   int64
-	cards    []CycleID
-	edits    []*edit
-	busy     *task
-	next     time.Time // nothing is tried before
-	failures int
-	reason   string // why the lane pauses
-	since    time.Time
-	muted    bool // it pauses because Telegram said for how long
+	chatID  int64
+	cards   []CycleID
+	notices []*notice
+	edits   []*edit
+	inRow   int // cards since something else had its turn
+	// noticeTurn tells whose turn it was then: a notice's, or an edit's.
+	noticeTurn bool
+	busy       *task
+	next       time.Time // nothing is tried before
+	failures   int
+	reason     string // why the lane pauses
+	since      time.Time
+	muted      bool // it pauses because Telegram said for how long
+	closed     bool // it pauses until a person changes something
 }
 
 // edit is owed to one card.
@@ -70,14 +75,16 @@ type task struct {
 	nonce    Nonce
 	index    int // of the document
 	call     int64
+	fair     bool              // an edit whose turn has come before the cards that wait
 	edit     *edit             // nil for a send
+	notice   *notice           // nil for a card, its documents, or an edit
 	result   string            // name of the event that ends the task once it is on disk
 	state    approvallog.State // what an edit settles the card to, empty for a send or for progress
 	cancel   bool              // the call was asked to be cancelled
 }
 
 func (l *lane) open() {
-	l.next, l.failures, l.reason, l.since, l.muted = time.Time{}, 0, "", time.Time{}, false
+	l.next, l.failures, l.reason, l.since, l.muted, l.closed = time.Time{}, 0, "", time.Time{}, false, false
 }
 
 func (c *Core) lane(chatID int64) *lane {
@@ -87,74 +94,6 @@ func (c *Core) lane(chatID int64) *lane {
 		c.lanes[chatID] = l
 	}
 	return l
-}
-
-func (c *Core) enqueue(o *op) {
-	if c.busyWith(o.id) {
-		return
-	}
-	l := c.lane(c.chat.ID)
-	at, there := slices.BinarySearchFunc(l.cards, o.id, compareCycles)
-	if !there {
-		l.cards = slices.Insert(l.cards, at, o.id)
-	}
-}
-
-func (c *Core) dequeue(o *op) {
-	for _, l := range c.lanes {
-		if at, there := slices.BinarySearchFunc(l.cards, o.id, compareCycles); there {
-			l.cards = slices.Delete(l.cards, at, at+1)
-		}
-	}
-	o.reason, o.attempts = "", 0
-}
-
-func compareCycles(a, b CycleID) int {
-	return cmp.Or(cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.Key, b.Key))
-}
-
-// stopDelivering takes back what is not on its way yet.
-func (c *Core) stopDelivering(o *op) {
-	c.dequeue(o)
-	for _, l := range c.lanes {
-		if t := l.busy; t != nil && t.op == o && t.edit == nil && t.stage == stageCalling && !t.cancel {
-			t.cancel = true
-			c.emit(Cancel{Call: t.call})
-		}
-	}
-	if o.retry != "" && !c.underway(o.retry) {
-		c.journal(EventDeliveryFailed, o.id.Key, failedPayload{Delivery: o.retry, Class: string(ResultCancelled), Reason: "no longer pending"})
-		o.retry = ""
-	}
-}
-
-// busyWith reports whether a lane is sending something for this asking.
-func (c *Core) busyWith(id CycleID) bool {
-	for _, l := range c.lanes {
-		if l.busy != nil && l.busy.op.id == id {
-			return true
-		}
-	}
-	return false
-}
-
-// underway reports whether a lane is sending this delivery.
-func (c *Core) underway(delivery string) bool {
-	for _, l := range c.lanes {
-		if l.busy != nil && l.busy.delivery == delivery && l.busy.edit == nil {
-			return true
-		}
-	}
-	return false
-}
-
-// pump starts the next thing in a chat when nothing is under way there.
-func (c *Core) pump(l *lane) {
-	for l.busy == nil && !l.next.After(c.now) {
-		if !c.startCard(l) && !c.startEdit(l) {
-			return
-		}
-	}
 }
 
 func (c *Core) startCard(l *lane) bool {
@@ -187,7 +126,7 @@ func (c *Core) prepared(ev Prepared) {
 			l.busy = nil
 			c.backOff(t.op, pauseRefused, ev.Err)
 			c.evaluate(t.op)
-		case !c.wanted(t.op):
+		case !c.wanted(t.op, l.chatID):
 			l.busy = nil
 			c.evaluate(t.op)
 		default:
@@ -198,9 +137,9 @@ func (c *Core) prepared(ev Prepared) {
 	}
 }
 
-// wanted reports whether a card should still go out.
-func (c *Core) wanted(o *op) bool {
-	return o.pending() && !o.req.PastDeadline(c.now) && !c.shown(o.id)
+// wanted reports whether a card should still go out to this chat.
+func (c *Core) wanted(o *op, chatID int64) bool {
+	return o.pending() && !o.req.PastDeadline(c.now) && !c.shownIn(o.id, chatID)
 }
 
 // backOff keeps one operation from being tried for a while; the others go on.
@@ -225,14 +164,14 @@ func (c *Core) intend(l *lane) {
 	if sent < t.op.documents {
 		t.kind, t.index = KindDocument, sent
 	}
-	if d, ok := c.deliveries.ByID(t.op.retry); ok && d.Kind == t.kind && d.ChatID == l.chatID && d.Phase == PhaseIntended {
+	if d, ok := c.deliveries.ByID(t.op.retry[l.chatID]); ok && d.Kind == t.kind && d.Phase == PhaseIntended {
 		t.delivery, t.nonce = d.ID, c.nonces[d.ID]
 		c.send(l)
 		return
 	}
 	t.nonce = c.o.Nonce()
 	p := intendedPayload{
-		Kind: t.kind, Cycle: t.op.id.Seq, Epoch: c.o.Epoch, PayloadHash: t.op.req.PayloadHash, ChatID: l.chatID, ThreadID: c.thread(),
+		Kind: t.kind, Cycle: t.op.id.Seq, Epoch: c.o.Epoch, PayloadHash: t.op.req.PayloadHash, ChatID: l.chatID, ThreadID: c.thread(l),
 	}
 	// The id is made of the nonce's hash, so that it is as unique and gives nothing away.
 	sum := t.nonce.Sum()
@@ -242,15 +181,20 @@ func (c *Core) intend(l *lane) {
 		c.nonces[p.Delivery] = t.nonce
 	}
 	t.delivery, t.stage = p.Delivery, stageIntending
-	t.op.retry = t.delivery
+	t.op.retry[l.chatID] = t.delivery
 	c.journal(EventDeliveryIntended, t.op.id.Key, p)
 }
 
-func (c *Core) thread() int64 {
-	if c.threadLost {
+// thread is the topic to send to in this chat.
+func (c *Core) thread(l *lane) int64 {
+	switch {
+	case c.isDeputy(l.chatID):
+		return c.o.Deputy.ThreadID
+	case c.threadLost:
 		return 0
+	default:
+		return c.chat.ThreadID
 	}
-	return c.chat.ThreadID
 }
 
 // recorded moves the task on that waited for this record about its delivery.
@@ -262,15 +206,18 @@ func (c *Core) recorded(event string, d Delivery) {
 		}
 		switch {
 		case t.stage == stageIntending && event == EventDeliveryIntended:
-			if !c.wanted(t.op) {
+			switch {
+			case t.notice != nil:
+				c.sendNotice(l)
+			case !c.wanted(t.op, l.chatID):
 				l.busy = nil // stopDelivering records that it was not sent
-				return
+			default:
+				c.send(l)
 			}
-			c.send(l)
 		case t.stage == stageRecording && event == t.result:
 			l.busy = nil
-			if t.edit == nil {
-				t.op.retry = ""
+			if t.edit == nil && t.notice == nil {
+				delete(t.op.retry, l.chatID)
 			}
 			c.rehome(l)
 		}
@@ -278,16 +225,18 @@ func (c *Core) recorded(event string, d Delivery) {
 	}
 }
 
-// rehome moves the cards that wait for a chat which is no longer the one they go to.
+// rehome moves what waits for a chat which is no longer the one it goes to.
 func (c *Core) rehome(l *lane) {
-	if l.chatID == c.chat.ID {
+	if l.chatID == c.chat.ID || c.isDeputy(l.chatID) {
 		return
 	}
+	home := c.lane(c.chat.ID)
+	home.notices = append(home.notices, l.notices...)
 	waiting := l.cards
-	l.cards = nil
+	l.cards, l.notices = nil, nil
 	for _, id := range waiting {
 		if o := c.ops[id]; o != nil {
-			c.enqueue(o)
+			c.enqueue(o, home.chatID)
 		}
 	}
 }
@@ -297,17 +246,17 @@ func (c *Core) send(l *lane) {
 	t := l.busy
 	o := t.op
 	if t.kind == KindDocument {
-		c.call(l, SendDocument{Request: o.req, ThreadID: c.thread(), Index: t.index})
+		c.call(l, SendDocument{Request: o.req, ThreadID: c.thread(l), Index: t.index})
 		return
 	}
-	c.call(l, SendCard{Request: o.req, ThreadID: c.thread(), Nonce: t.nonce, Approved: c.approved(o)})
+	c.call(l, SendCard{Request: o.req, ThreadID: c.thread(l), Nonce: t.nonce, Approved: c.approved(o)})
 }
 
 func (c *Core) call(l *lane, what Action) {
 	c.lastCall++
 	l.busy.stage, l.busy.call, l.busy.cancel = stageCalling, c.lastCall, false
 	c.calls[c.lastCall] = l
-	c.emit(Call{ID: c.lastCall, ChatID: l.chatID, What: what})
+	c.emit(Call{ID: c.lastCall, ChatID: l.chatID, What: what, Fair: l.busy.fair})
 }
 
 // approved are the approvers whose noted approvals count.
@@ -324,9 +273,12 @@ func (c *Core) callDone(ev CallDone) {
 	if ev.Result.Kind == ResultDone {
 		l.open()
 	}
-	if l.busy.edit != nil {
+	switch {
+	case l.busy.edit != nil:
 		c.edited(l, ev.Result)
-	} else {
+	case l.busy.notice != nil:
+		c.noticeSent(l, ev.Result)
+	default:
 		c.sent(l, ev.Result)
 	}
 }
@@ -352,7 +304,8 @@ func (c *Core) sent(l *lane, r Result) {
 	o := t.op
 	if d, ok := c.deliveries.ByID(t.delivery); ok && d.MessageID != 0 {
 		// A tap has told the message's id before the answer came.
-		l.busy, o.retry = nil, ""
+		l.busy = nil
+		delete(o.retry, l.chatID)
 		c.evaluate(o)
 		return
 	}
@@ -427,6 +380,7 @@ func (c *Core) migrated(l *lane, r Result) {
 func (c *Core) pauseLane(l *lane, p pause, reason string) {
 	l.failures++
 	l.close(c.now, c.now.Add(p.after(l.failures)), reason, false)
+	l.closed = p == pauseClosed
 }
 
 func (c *Core) mute(l *lane, r Result) {
@@ -437,12 +391,12 @@ func (l *lane) close(now, until time.Time, reason string, muted bool) {
 	if l.since.IsZero() {
 		l.since = now
 	}
-	l.next, l.reason, l.muted = until, reason, muted
+	l.next, l.reason, l.muted, l.closed = until, reason, muted, false
 }
 
 // nextTurn is when an idle lane has something to do, zero for never.
 func (l *lane) nextTurn(c *Core) time.Time {
-	if l.busy != nil || len(l.cards)+len(l.edits) == 0 {
+	if l.busy != nil || len(l.cards)+len(l.notices)+len(l.edits) == 0 {
 		return time.Time{}
 	}
 	var soonest time.Time
@@ -457,6 +411,9 @@ func (l *lane) nextTurn(c *Core) time.Time {
 		if o := c.ops[l.cards[i]]; o != nil {
 			consider(o.next)
 		}
+	}
+	for i := 0; i < len(l.notices) && !ready(); i++ {
+		consider(l.notices[i].next)
 	}
 	for i := 0; i < len(l.edits) && !ready(); i++ {
 		consider(l.edits[i].next)

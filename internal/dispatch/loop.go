@@ -24,10 +24,16 @@ type Options struct {
 	Pacer      Pacer
 	Rules      Rules
 	Chat       Chat
+	Deputy     Chat    // asked too when nobody answers; ID 0 for none
+	Reminder   float64 // part of a request's time after which its people are reminded, 0 for never
 	ConfigHash string
 	Epoch      int64
 	// Check is the lease's: asked before every send and append. Its error ends the loop.
 	Check func() error
+	// LastContact is when updates could last be received before this process, zero when that is not known. NoteContact
+	// keeps it for the next; nil keeps nothing. It is called at most every ten seconds.
+	LastContact time.Time
+	NoteContact func(time.Time)
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 	// Drain bounds how long Run waits at its end for calls that are under way; 0 is 4 s.
@@ -88,7 +94,7 @@ func New(o Options) *Loop {
 	}
 	l := &Loop{
 		o:         o,
-		core:      NewCore(CoreOptions{Chat: o.Chat, Rules: o.Rules, Epoch: o.Epoch, Nonce: randomNonce}),
+		core:      NewCore(CoreOptions{Chat: o.Chat, Deputy: o.Deputy, Reminder: o.Reminder, Rules: o.Rules, Epoch: o.Epoch, Nonce: randomNonce}),
 		mailbox:   newMailbox(),
 		answers:   make(chan struct{}, maxAnswering),
 		replies:   make(chan struct{}, maxReplying),
@@ -353,6 +359,15 @@ func (m mailbox) take() []Event {
 	events := *m.events
 	*m.events = nil
 	return events
+}
+
+// Contact tells the loop that updates could be received at this time. It may be told as often as it is known.
+func (l *Loop) Contact(at time.Time) { l.mailbox.put(Contacted{At: at}) }
+
+func (l *Loop) noteContact(at time.Time) {
+	if l.o.NoteContact != nil && l.o.Check() == nil {
+		l.o.NoteContact(at)
+	}
 }
 
 // HandleUpdate deals with one update from Telegram. It returns nil once the outcome is on disk, and an error when the

@@ -24,13 +24,15 @@ const (
 // journalActor writes everything in the journal but the approvals noted at a terminal.
 const journalActor = "system:dispatch"
 
-// Kind is what a delivery is: the card with the buttons, or a document that goes before it.
+// Kind is what a delivery is.
 type Kind string
 
-// The kinds of a delivery.
+// The kinds of a delivery. Only a card has buttons that decide, and so a nonce.
 const (
 	KindCard     Kind = "card"
-	KindDocument Kind = "document"
+	KindDocument Kind = "document" // goes before a card
+	KindReminder Kind = "reminder" // replies to a card that nobody has answered
+	KindAbsence  Kind = "absence"  // tells when taps were lost; it belongs to no request
 )
 
 // EpochInfo is the payload of epoch.opened beside the number: who opened the epoch, and what it registered with
@@ -50,16 +52,19 @@ type (
 		EpochInfo
 	}
 
-	// intendedPayload: written and synced before the call that sends. A document carries no buttons and so no nonce.
+	// intendedPayload: written and synced before the call that sends. From and Until are when an absence began and ended.
 	intendedPayload struct {
 		Delivery    string `json:"delivery"`
 		Kind        Kind   `json:"kind"`
 		Cycle       int64  `json:"cycle"`
 		Epoch       int64  `json:"epoch"`
 		NonceSHA256 string `json:"nonce_sha256,omitempty"`
-		PayloadHash string `json:"payload_hash"`
+		PayloadHash string `json:"payload_hash,omitempty"`
 		ChatID      int64  `json:"chat_id"`
 		ThreadID    int64  `json:"thread_id,omitempty"`
+
+		From  time.Time `json:"from,omitzero"`
+		Until time.Time `json:"until,omitzero"`
 	}
 
 	// sentPayload: the message exists. Adopted when that was learned from a tap and not from the answer to the send.
@@ -79,7 +84,8 @@ type (
 		MigrateTo int64  `json:"migrate_to,omitempty"`
 	}
 
-	// unknownPayload: nobody knows whether the message exists. Its nonce stays good, another delivery takes over.
+	// unknownPayload: nobody knows whether the message exists. A card's nonce stays good and another delivery takes over;
+	// a notice is not sent again.
 	unknownPayload struct {
 		Delivery string `json:"delivery"`
 		Reason   string `json:"reason"`

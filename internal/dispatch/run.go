@@ -25,6 +25,8 @@ func (l *Loop) start(effects []Effect) {
 			l.cancelCall(e.Call)
 		case Call:
 			l.startCall(e)
+		case NoteContact:
+			l.running.Go(func() { l.noteContact(e.At) })
 		case Answer:
 			l.answer(func(ctx context.Context) error {
 				return l.o.Sender.AnswerCallbackQuery(ctx, transport.AnswerCallbackQuery{ID: e.CallbackID, Text: e.Text, Alert: e.Alert})
@@ -223,8 +225,10 @@ func (l *Loop) startCall(e Call) {
 		defer cancel()
 		kind := transport.KindCard
 		switch e.What.(type) {
-		case EditSettled, StripButtons, EditProgress:
-			kind = transport.KindSettle
+		case EditSettled, StripButtons, EditProgress, EditReminder:
+			if !e.Fair {
+				kind = transport.KindSettle
+			}
 		}
 		err := l.o.Pacer.Wait(ctx, e.ChatID, kind)
 		l.mu.Lock()
@@ -303,6 +307,19 @@ func (l *Loop) perform(ctx context.Context, e Call) (transport.Message, error) {
 		}
 		return transport.Message{}, l.o.Sender.EditMessageText(ctx, transport.EditMessageText{
 			ChatID: e.ChatID, MessageID: a.MessageID, Text: card.Settled().HTML, ParseMode: parseMode,
+		})
+	case SendReminder:
+		m := Card{Request: a.Request, Rule: l.o.Rules.Rule(a.Request.Class), Approved: a.Approved}.Reminder(l.o.Now())
+		return l.o.Sender.SendMessage(ctx, transport.SendMessage{
+			ChatID: e.ChatID, ThreadID: a.ThreadID, Text: m.HTML, ParseMode: parseMode, ReplyTo: a.ReplyTo,
+		})
+	case EditReminder:
+		return transport.Message{}, l.o.Sender.EditMessageText(ctx, transport.EditMessageText{
+			ChatID: e.ChatID, MessageID: a.MessageID, Text: Card{Request: a.Request}.ReminderSettled().HTML, ParseMode: parseMode,
+		})
+	case SendAbsence:
+		return l.o.Sender.SendMessage(ctx, transport.SendMessage{
+			ChatID: e.ChatID, ThreadID: a.ThreadID, Text: absenceText(a.From, a.Until, a.Waiting), ParseMode: parseMode,
 		})
 	case StripButtons:
 		return transport.Message{}, l.o.Sender.EditMessageReplyMarkup(ctx, transport.EditMessageReplyMarkup{ChatID: e.ChatID, MessageID: a.MessageID})

@@ -6,14 +6,33 @@ import (
 	"github.com/approvald/approvald/internal/approvallog"
 )
 
-// settle makes sure that every card of an ended asking is owed its outcome.
+// mayOwe reports whether a message may be in a chat, known or not, that has to show its request's end.
+func mayOwe(d Delivery) bool {
+	return (d.Kind == KindCard || d.Kind == KindReminder) && d.Phase != PhaseFailed
+}
+
+// owes reports whether a message is still to be rewritten when its request has come to this state. A reminder is
+// rewritten once: what follows on the first end stands on the card.
+func owes(d Delivery, want approvallog.State) bool {
+	switch d.Kind {
+	case KindCard:
+		return d.Settled != want
+	case KindReminder:
+		// One whose id never became known cannot be rewritten; it has no buttons either.
+		return d.Settled == "" && d.MessageID != 0
+	default:
+		return false
+	}
+}
+
+// settle makes sure that every message of an ended asking is owed its outcome.
 func (c *Core) settle(o *op) {
 	want := settledState(o.req)
 	if want == "" {
 		return
 	}
 	for d := range c.deliveries.Of(o.id) {
-		if d.Kind == KindCard && d.MessageID != 0 && d.Settled != want {
+		if d.MessageID != 0 && owes(d, want) {
 			c.owe(d)
 		}
 	}
@@ -40,8 +59,9 @@ func (c *Core) owe(d Delivery) {
 	}
 }
 
-// startEdit starts the first edit whose time has come, and drops those that are owed no more.
-func (c *Core) startEdit(l *lane) bool {
+// startEdit starts the first edit whose time has come, and drops those that are owed no more. A fair one does not yield
+// to cards.
+func (c *Core) startEdit(l *lane, fair bool) bool {
 	for i := 0; i < len(l.edits); i++ {
 		e := l.edits[i]
 		if e.next.After(c.now) {
@@ -53,7 +73,8 @@ func (c *Core) startEdit(l *lane) bool {
 			i--
 			continue
 		}
-		l.busy = &task{op: o, delivery: e.delivery, kind: KindCard, edit: e, state: settledState(o.req)}
+		d, _ := c.deliveries.ByID(e.delivery)
+		l.busy = &task{op: o, delivery: e.delivery, kind: d.Kind, edit: e, state: settledState(o.req), fair: fair}
 		c.call(l, what)
 		return true
 	}
@@ -69,8 +90,10 @@ func (c *Core) due(e *edit) (Action, *op) {
 	}
 	if want := settledState(o.req); want != "" {
 		switch {
-		case d.Settled == want:
+		case !owes(d, want):
 			return nil, nil
+		case d.Kind == KindReminder:
+			return EditReminder{Request: o.req, MessageID: d.MessageID}, o
 		case e.strip != "":
 			return StripButtons{MessageID: d.MessageID}, o
 		default:
@@ -103,7 +126,7 @@ func (c *Core) edited(l *lane, r Result) {
 	case ResultGone, ResultClosed, ResultMigrated, ResultThread:
 		c.settled(l, HowGone, r.Reason)
 	case ResultRefused:
-		if e.strip == "" && t.state != "" {
+		if e.strip == "" && t.state != "" && t.kind == KindCard {
 			e.strip = r.Reason
 			l.busy = nil
 			return

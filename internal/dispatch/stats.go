@@ -23,8 +23,10 @@ type Stats struct {
 	Failing []Failing
 	// MutedUntil is when Telegram's own limit on the chat ends, zero for none.
 	MutedUntil time.Time
-	// ChatProblem is why nothing can be sent to a chat, empty while nothing is wrong.
+	// ChatProblem is why nothing can be sent to a chat, empty while nothing is wrong. ChatClosed tells one that lasts
+	// until a person changes something from a failure that passes.
 	ChatProblem string
+	ChatClosed  bool
 	// StorageProblem is why the delivery journal cannot be written at the moment, empty while it can. Nothing is sent
 	// until then.
 	StorageProblem string
@@ -50,7 +52,7 @@ func (c *Core) Stats() Stats {
 				s.MutedUntil = l.next
 			}
 		} else {
-			s.ChatProblem = l.reason
+			s.ChatProblem, s.ChatClosed = l.reason, l.closed
 		}
 	}
 	for _, o := range c.sorted() {
@@ -81,7 +83,7 @@ func (c *Core) Stats() Stats {
 func (c *Core) unsettled(o *op) int {
 	n := 0
 	for d := range c.deliveries.Of(o.id) {
-		if d.Kind == KindCard && d.MessageID != 0 && d.Settled != settledState(o.req) {
+		if d.MessageID != 0 && mayOwe(d) && owes(d, settledState(o.req)) {
 			n++
 		}
 	}
