@@ -365,6 +365,7 @@ func (e *entry) open(rec Record) {
 		FollowUp:    p.own.followUp.string(),
 		Digest:      p.own.digest.string(),
 		Peer:        p.own.peer(),
+		OnBehalfOf:  p.own.onBehalfOf.string(),
 		Previous:    e.cycle.State,
 	}
 	if r.ExpiresAt.IsZero() {

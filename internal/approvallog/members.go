@@ -17,7 +17,7 @@ type members struct {
 }
 
 type ownMembers struct {
-	expiresAt, quorum, exclusive, followUp, digest, uid, pid, approvals field
+	expiresAt, quorum, exclusive, followUp, digest, uid, pid, onBehalfOf, approvals field
 }
 
 type senderMembers struct{ channel field }
@@ -87,6 +87,8 @@ func ownMembersOf(object []byte) (m ownMembers) {
 			m.digest = f
 		case "uid":
 			m.uid = f
+		case "on_behalf_of":
+			m.onBehalfOf = f
 		case "pid":
 			m.pid = f
 		case "approvals":
