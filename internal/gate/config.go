@@ -53,6 +53,7 @@ type Config struct {
 	Approvers []Approver
 	Requests  Limits
 	Rules     []ClassRule
+	Attention Attention
 }
 
 // Telegram is where the gate's cards go, and with which bot.
@@ -308,7 +309,7 @@ func (c *Config) read(n *node) {
 	c.readApprovers(n)
 	c.readLimits(n.table("requests"))
 	c.readRules(n)
-	n.refuseComing()
+	c.readAttention(n)
 	n.rest()
 }
 
@@ -324,18 +325,6 @@ func (c *Config) readLimits(n *node) {
 			"needs %d different approvers, and the gate has %d", c.Requests.Quorum, have)
 	}
 	n.rest()
-}
-
-// comingKeys are part of the configuration's format, but nothing honours them yet. A key that says
-// who is told when nobody answers must not be there without effect.
-var comingKeys = []string{"on_trouble", "reminder", "deputy_chat_id"}
-
-func (n *node) refuseComing() {
-	for _, name := range comingKeys {
-		if _, given := n.take(name); given {
-			n.fault(name, "leave the key out", "is not available in this version")
-		}
-	}
 }
 
 // String names the configuration without its content.

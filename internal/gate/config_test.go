@@ -17,6 +17,9 @@ import (
 
 // fullConfig sets every key there is.
 const fullConfig = `home = "/var/lib/approvald/prod/.approval"
+on_trouble = ["/usr/local/bin/page-me", "--gate", "prod"]
+reminder = 0.5
+deputy_chat_id = 222
 
 [telegram]
 token_file = "/etc/approvald/prod.token"
@@ -87,6 +90,7 @@ func TestConfigurationIsReadWhole(t *testing.T) {
 			{Class: "deploy.*", Quorum: 2, TTL: time.Hour, FourEyes: true, RejectReasons: []string{"wrong environment", "not now"}},
 			{Class: "*", Approvers: []string{"bob"}},
 		},
+		Attention: Attention{OnTrouble: []string{"/usr/local/bin/page-me", "--gate", "prod"}, Reminder: 0.5, DeputyChatID: 222},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %#v\nwant %#v", got, want)
@@ -191,9 +195,9 @@ approvers = []
 	want := []string{
 		`1 home: ~ is not expanded here`,
 		`2 hom: unknown key`,
-		`3 reminder: is not available in this version`,
-		`4 on_trouble: is not available in this version`,
-		`5 deputy_chat_id: is not available in this version`,
+		`3 reminder: 2 is out of range`,
+		`4 on_trouble[1]: is the integer 7`,
+		`5 deputy_chat_id: 0 is no chat`,
 		`8 telegram.token: a token has no place in the configuration`,
 		`9 telegram.token_env: is not the name of an environment variable`,
 		`10 telegram.chat_id: is the string "@ops"`,
@@ -246,6 +250,28 @@ approvers = []
 		return x - y
 	}) {
 		t.Error("faults are not in the order of their lines")
+	}
+}
+
+func TestAttentionKeys(t *testing.T) {
+	for line, want := range map[string]string{
+		`reminder = 0`:                      `1 reminder: 0 is out of range`,
+		`reminder = 1`:                      `1 reminder: 1 is out of range`,
+		`reminder = nan`:                    `1 reminder: NaN is out of range`,
+		`reminder = "50%"`:                  `1 reminder: is the string "50%"`,
+		`reminder = 0.01`:                   "",
+		`on_trouble = []`:                   `1 on_trouble: names no program`,
+		`on_trouble = "/bin/true"`:          `1 on_trouble: is the string "/bin/true"`,
+		`on_trouble = ["page", "me"]`:       `1 on_trouble[0]: "page" is not an absolute path`,
+		`on_trouble = ["/bin/a", "\u0000"]`: `1 on_trouble: holds a NUL character`,
+		`on_trouble = ["/bin/true", ""]`:    "",
+		`deputy_chat_id = 5`:                `1 deputy_chat_id: is telegram.chat_id itself`,
+		`deputy_chat_id = "@ops"`:           `1 deputy_chat_id: is the string "@ops"`,
+		`deputy_chat_id = -100123`:          "",
+	} {
+		if got := strings.Join(faultLines(t, line+"\n"+smallConfig), "\n"); got != want {
+			t.Errorf("%s: %q, want %q", line, got, want)
+		}
 	}
 }
 

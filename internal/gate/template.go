@@ -91,6 +91,9 @@ func (t Template) text() string {
 	fmt.Fprintf(&w, "# Gate %s of approvald. Unknown keys are an error; durations are written \"90s\", \"30m\", \"24h\".\n", t.Gate)
 	w.WriteString("# Whoever can write this file names the approvers: keep it out of reach of agents.\n\n")
 	w.str("home", t.Home, "/var/lib/approvald/"+t.Gate+"/.approval", "log, payloads and state")
+	w.line("reminder", "", false, "0.5", "remind after half of a request's time")
+	w.line("deputy_chat_id", "", false, "-1001234567890", "ask there too when nobody answers")
+	w.line("on_trouble", "", false, "[\"/usr/local/bin/page-me\"]", "told when people cannot be asked or heard")
 
 	w.WriteString("\n[telegram]\n")
 	if t.TokenEnv != "" {
