@@ -102,7 +102,8 @@ func (p *Poller) Health() Health {
 	defer p.mu.Unlock()
 	h := p.health
 	age := time.Since(h.LastSuccess)
-	h.Healthy = !p.dead && !h.LastSuccess.IsZero() && age <= 2*p.hold
+	h.Patience = 2 * p.hold
+	h.Healthy = !p.dead && !h.LastSuccess.IsZero() && age <= h.Patience
 	if !h.Healthy && h.Error == "" {
 		h.Error = fmt.Sprintf("no answered poll for %s", age.Round(time.Second))
 	}
@@ -207,13 +208,13 @@ func (p *Poller) handle(ctx context.Context, u Update, handle Handler) bool {
 		cancel()
 		if err == nil {
 			if failures > 0 {
-				p.note("")
+				p.note("", "")
 				p.log.Info("update stored at last", zap.Int64("update", u.ID), zap.Int("failures", failures))
 			}
 			return true
 		}
 		text := fmt.Sprintf("update %d could not be stored, it is kept and tried again: %v", u.ID, err)
-		p.note(text)
+		p.note(text, CauseStorage)
 		if failures == 0 {
 			p.log.Error(text)
 		}
@@ -268,7 +269,7 @@ func (p *Poller) answered() {
 		gap = time.Since(p.health.LastSuccess.Round(0))
 	}
 	was := p.health.Error
-	p.health.LastSuccess, p.health.Error, p.health.ConflictSince, p.dead = time.Now(), "", time.Time{}, false
+	p.health.LastSuccess, p.health.Error, p.health.Cause, p.health.ConflictSince, p.dead = time.Now(), "", "", time.Time{}, false
 	p.mu.Unlock()
 	p.readyOnce.Do(func() { close(p.ready) })
 	if was != "" {
@@ -287,9 +288,9 @@ func (p *Poller) due(wait time.Duration) {
 	p.mu.Unlock()
 }
 
-func (p *Poller) note(text string) {
+func (p *Poller) note(text string, cause Cause) {
 	p.mu.Lock()
-	p.health.Error = text
+	p.health.Error, p.health.Cause = text, cause
 	p.mu.Unlock()
 }
 
@@ -323,6 +324,14 @@ func (p *Poller) failed(ctx context.Context, err error) time.Duration {
 	p.mu.Lock()
 	changed := p.health.Error != text
 	p.health.Error = text
+	switch {
+	case p.dead:
+		p.health.Cause = CauseToken
+	case class == ClassConflict:
+		p.health.Cause = CauseConflict
+	case class == ClassWebhookActive:
+		p.health.Cause = CauseDisplaced
+	}
 	conflicting := class == ClassConflict || class == ClassWebhookActive
 	if conflicting && p.health.ConflictSince.IsZero() {
 		p.health.ConflictSince = time.Now()

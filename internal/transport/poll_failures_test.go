@@ -133,7 +133,7 @@ func TestPollConflictsDifferInRemedy(t *testing.T) {
 		s.push(tapJSON(5, 1))
 		time.Sleep(60 * time.Second)
 		h := p.Health()
-		if h.Healthy || !h.ConflictSince.Equal(start) || !strings.Contains(h.Error, "another program polls") {
+		if h.Healthy || h.Cause != CauseConflict || !h.ConflictSince.Equal(start) || !strings.Contains(h.Error, "another program polls") {
 			t.Errorf("health %+v", h)
 		}
 		if n := len(s.made("getUpdates")); n > 12 {
@@ -143,7 +143,7 @@ func TestPollConflictsDifferInRemedy(t *testing.T) {
 			t.Error("a conflict with another poller removed a webhook")
 		}
 		time.Sleep(60 * time.Second)
-		if len(ids()) != 1 || !p.Health().Healthy || !p.Health().ConflictSince.IsZero() {
+		if len(ids()) != 1 || !p.Health().Healthy || p.Health().Cause != "" || !p.Health().ConflictSince.IsZero() {
 			t.Errorf("after the conflict: %v, %+v", ids(), p.Health())
 		}
 		stop()
@@ -180,7 +180,7 @@ func TestPollAndAWebhookThatAppears(t *testing.T) {
 					if len(ids()) != 1 || !h.Healthy {
 						t.Errorf("own leftover not removed: %v, %+v", ids(), h)
 					}
-				} else if len(s.made("deleteWebhook")) != 0 || h.Healthy || !strings.Contains(h.Error, "hooks.example.com:") || strings.Contains(h.Error, "secret-path") {
+				} else if len(s.made("deleteWebhook")) != 0 || h.Healthy || h.Cause != CauseDisplaced || !strings.Contains(h.Error, "hooks.example.com:") || strings.Contains(h.Error, "secret-path") {
 					t.Errorf("foreign webhook: %+v", h)
 				}
 				stop()
@@ -200,7 +200,7 @@ func TestPollToken(t *testing.T) {
 		handle, ids := collect()
 		p, stop := s.run(t, handle)
 		time.Sleep(10 * time.Minute)
-		if h := p.Health(); h.Healthy || !strings.Contains(h.Error, "rejects the bot token") {
+		if h := p.Health(); h.Healthy || h.Cause != CauseToken || !strings.Contains(h.Error, "rejects the bot token") {
 			t.Errorf("health %+v", h)
 		}
 		if n := len(s.made("getUpdates")); n < 15 || n > 40 {

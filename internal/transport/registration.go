@@ -37,7 +37,7 @@ func (w *Webhook) keepRegistered(ctx context.Context) error {
 	for ctx.Err() == nil {
 		wait := w.checkEvery
 		if err := w.ensure(ctx, &r); err != nil {
-			w.note(err.Error())
+			w.failed(err)
 			wait = max(retry.wait(), retryAfter(err))
 		} else {
 			retry.reset()
@@ -59,7 +59,7 @@ func (w *Webhook) mayStart(ctx context.Context, retry *backoff) (string, error) 
 			}
 			return "", &RegistrationError{Mode: "webhook", Host: hostOf(info.URL)}
 		}
-		w.note(err.Error())
+		w.failed(err)
 		wait := max(retry.wait(), retryAfter(err))
 		w.due(wait)
 		sleep(ctx, wait)
@@ -110,7 +110,7 @@ func (w *Webhook) ensure(ctx context.Context, r *registration) error {
 			zap.Int64("posts", strangers))
 		return w.register(ctx, r)
 	case info.LastErrorMessage != "" && info.Pending > 0 && quiet:
-		w.note(fmt.Sprintf("Telegram cannot deliver %d updates: %s", info.Pending, info.LastErrorMessage))
+		w.note(fmt.Sprintf("Telegram cannot deliver %d updates: %s", info.Pending, info.LastErrorMessage), "")
 		return nil
 	}
 	r.ours = true
@@ -126,7 +126,7 @@ func (w *Webhook) displacedBy(info WebhookInfo) {
 		w.health.ConflictSince = time.Now()
 	}
 	w.mu.Unlock()
-	w.note(fmt.Sprintf("another program registered a webhook at %s with this bot's token: stop it, or give this gate a bot of its own", hostOf(info.URL)))
+	w.note(fmt.Sprintf("another program registered a webhook at %s with this bot's token: stop it, or give this gate a bot of its own", hostOf(info.URL)), CauseDisplaced)
 }
 
 // register calls setWebhook, at most once a second, and reads the registration

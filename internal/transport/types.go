@@ -10,6 +10,17 @@ import (
 // be idempotent, since Telegram repeats updates.
 type Handler func(context.Context, Update) error
 
+// Cause is what keeps updates from coming until a person does something.
+type Cause string
+
+// The causes.
+const (
+	CauseToken     Cause = "token"     // the bot's token is rejected
+	CauseConflict  Cause = "conflict"  // another program polls with it
+	CauseDisplaced Cause = "displaced" // a webhook that is not this gate's is registered
+	CauseStorage   Cause = "storage"   // an update came and could not be stored
+)
+
 // Health is how a transport is doing, judged by its last success and not by a
 // goroutine existing.
 type Health struct {
@@ -20,6 +31,11 @@ type Health struct {
 	LastSuccess time.Time `json:"last_success,omitzero"`
 	// Error is what is wrong and what to do about it, "" when nothing is.
 	Error string `json:"error,omitempty"`
+	// Cause tells apart what a person has to mend; "" for a network that may come
+	// back by itself.
+	Cause Cause `json:"cause,omitempty"`
+	// Patience is how old LastSuccess may become before that alone is unhealthy.
+	Patience time.Duration `json:"-"`
 	// ConflictSince is when another process began to compete for the updates.
 	ConflictSince time.Time `json:"conflict_since,omitzero"`
 	// Skipped counts updates that could not be read and were passed over.

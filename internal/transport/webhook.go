@@ -134,8 +134,12 @@ func (w *Webhook) Health() Health {
 	defer w.mu.Unlock()
 	h := w.health
 	h.Error = cmp.Or(h.Error, w.storing)
+	if w.storing != "" && h.Cause == "" {
+		h.Cause = CauseStorage
+	}
+	h.Patience = 3 * w.checkEvery
 	age := time.Since(h.LastSuccess)
-	h.Healthy = h.Error == "" && age <= 3*w.checkEvery
+	h.Healthy = h.Error == "" && age <= h.Patience
 	if !h.Healthy && h.Error == "" {
 		h.Error = fmt.Sprintf("the webhook's registration could not be checked for %s", age.Round(time.Second))
 	}
@@ -194,10 +198,19 @@ func (w *Webhook) due(wait time.Duration) {
 	w.mu.Unlock()
 }
 
-func (w *Webhook) note(text string) {
+// failed notes why the registration could not be looked after.
+func (w *Webhook) failed(err error) {
+	cause := Cause("")
+	if ClassOf(err) == ClassToken {
+		cause = CauseToken
+	}
+	w.note(err.Error(), cause)
+}
+
+func (w *Webhook) note(text string, cause Cause) {
 	w.mu.Lock()
 	changed := w.health.Error != text
-	w.health.Error = text
+	w.health.Error, w.health.Cause = text, cause
 	w.mu.Unlock()
 	if changed && text != "" {
 		w.log.Warn("webhook: " + text)
@@ -207,7 +220,7 @@ func (w *Webhook) note(text string) {
 func (w *Webhook) succeeded() {
 	w.mu.Lock()
 	was := w.health.Error
-	w.health.LastSuccess, w.health.Error, w.health.ConflictSince = time.Now(), "", time.Time{}
+	w.health.LastSuccess, w.health.Error, w.health.Cause, w.health.ConflictSince = time.Now(), "", "", time.Time{}
 	w.mu.Unlock()
 	w.readyOnce.Do(func() { close(w.ready) })
 	if was != "" {
