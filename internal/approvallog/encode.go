@@ -21,6 +21,9 @@ func encode(head Head, now time.Time, d Draft) (Record, error) {
 	if err := d.validate(); err != nil {
 		return Record{}, err
 	}
+	if !d.TS.IsZero() {
+		now = d.TS
+	}
 	r := Record{
 		Seq: head.Seq + 1, TS: now.UTC().Truncate(time.Millisecond), Event: d.Event, Actor: d.Actor, Prev: head.Hash,
 		Task: d.Task, ActionKey: d.ActionKey, Channel: d.Channel,

@@ -52,6 +52,13 @@ const (
 	ReasonLogRewritten  Reason = "log-rewritten"
 	ReasonNotRegular    Reason = "not-a-regular-file"
 	ReasonForeignWriter Reason = "unlocked-writer"
+
+	// Of the archive: a segment is not there, holds something else than its seal says, has a seal
+	// that cannot be read, or follows another one than the one before it.
+	ReasonArchiveMissing Reason = "archive-missing"
+	ReasonArchiveAltered Reason = "archive-altered"
+	ReasonArchiveSeal    Reason = "archive-seal-invalid"
+	ReasonArchiveLink    Reason = "archive-link-mismatch"
 )
 
 // CorruptError says where a log is damaged and how. It is [ErrCorrupt].

@@ -35,13 +35,15 @@ type Indexed interface {
 type Finder struct {
 	log    *Log
 	fold   Indexed
-	sealed []*Segment
+	sealed []*archived // oldest first
 
 	mu   sync.RWMutex
 	runs []*indexRun // of the log's parts, in its order
 	mem  *memIndex   // of what follows them
 	from mark        // where mem begins
 	err  error
+	// closed: the log was closed, or goes on in another file, with another finder.
+	closed bool
 }
 
 // indexRun is the index of one part of the log: in memory or in a file.
@@ -262,10 +264,13 @@ func (f *Finder) freeze(at mark) {
 func (f *Finder) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for _, s := range f.sealed {
+		s.close()
+	}
 	for _, r := range f.runs {
 		r.close()
 	}
-	f.runs, f.mem = nil, &memIndex{}
+	f.runs, f.mem, f.closed = nil, &memIndex{}, true
 }
 
 // misread: at a place that an index named stands no record.

@@ -181,8 +181,11 @@ func (q *Requests) Apply(rec Record) error {
 	}
 	q.unindex(rec.ActionKey, e)
 	if rec.Event == EventRequested {
+		before := e.cycle.Seq
 		e.open(rec)
-		q.noteCreation(e.cycle)
+		if e.cycle.Seq != before && e.cycle.Seq == rec.Seq {
+			q.noteCreation(e.cycle)
+		}
 	} else {
 		e.apply(rec)
 	}
@@ -346,6 +349,10 @@ func (q *Requests) Restore(state []byte) error {
 // open begins a fresh cycle.
 func (e *entry) open(rec Record) {
 	p := membersOf(rec.Payload)
+	rec = original(rec, p)
+	if rec.Seq == e.cycle.Seq {
+		return // carried over into another segment: the cycle goes on
+	}
 	r := Request{
 		Key:         rec.ActionKey,
 		Task:        cmp.Or(rec.Task, rec.ActionKey),
@@ -382,6 +389,7 @@ func (e *entry) open(rec Record) {
 // request wins, only a revocation replaces a grant, and only a grant can be used.
 func (e *entry) apply(rec Record) {
 	p := membersOf(rec.Payload)
+	rec = original(rec, p)
 	switch rec.Event {
 	case EventGranted, EventRejected, EventExpired, EventWithdrawn:
 		e.cycle.end(rec, p)

@@ -35,9 +35,6 @@ type Options struct {
 	// files. Opening takes the fold up from it and checks only what follows; [Log.WriteSnapshot]
 	// writes it. Empty for none.
 	Snapshot string
-	// Sealed are the parts of the log that were archived, oldest first, for an [Indexed] fold to find
-	// their records. They stay the caller's to close, after the Log.
-	Sealed []*Segment
 	// ReadDamaged opens a damaged log for reading up to the damage, which [Log.Damage] then tells.
 	// Appends stay refused.
 	ReadDamaged bool
@@ -77,6 +74,10 @@ type Log struct {
 	poison   error
 	closed   bool
 	snap     snapshots
+
+	segments []archivedSegment // those before this one
+	base     int64             // how many records they hold
+	unlinked *CorruptError     // why the archive is not what this log goes on from
 
 	lock  *appendLock // used by the leader of a batch only
 	calls callQueue
@@ -153,6 +154,13 @@ func (l *Log) Head() Head {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return l.at.head
+}
+
+// Last is the number of the last record that this handle has read, counted over all segments.
+func (l *Log) Last() int64 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.base + l.at.head.Seq
 }
 
 // Torn reports whether the log ended in an unfinished record when this handle last looked. While
@@ -254,9 +262,25 @@ func (l *Log) catchUp(ctx context.Context) error {
 		return l.damage
 	}
 	size, err := l.inspect()
+	for errors.Is(err, errOtherFile) {
+		if err = l.nextSegment(ctx); err == nil {
+			size, err = l.inspect()
+		}
+	}
 	if err != nil || l.file == nil {
 		return err
 	}
+	if err := l.readTo(ctx, size); err != nil {
+		return err
+	}
+	if l.unlinked != nil {
+		return l.damaged(l.unlinked)
+	}
+	return nil
+}
+
+// readTo reads what the open file holds beyond l.at, up to size.
+func (l *Log) readTo(ctx context.Context, size int64) error {
 	if size == l.at.offset {
 		l.tail = nil
 		return nil
@@ -264,7 +288,7 @@ func (l *Log) catchUp(ctx context.Context) error {
 	w := &walk{src: l.file, size: size, path: l.opts.Path, records: true, at: l.at}
 	w.at.lastLine = bytes.Clone(l.at.lastLine)
 	w.each = func(seg *segment) error { return l.fold(w, seg) }
-	err = w.run(ctx)
+	err := w.run(ctx)
 	l.at, l.tail = w.at, w.tail
 	if corrupt, ok := errors.AsType[*CorruptError](err); ok {
 		return l.damaged(corrupt)
@@ -280,7 +304,7 @@ func (l *Log) fold(w *walk, seg *segment) error {
 			before := place{offset: r.offset, line: w.at.line + int64(i), head: Head{Seq: r.Seq - 1, Hash: r.Prev}}
 			l.index = append(l.index, before)
 		}
-		if err := l.apply(r); err != nil {
+		if err := l.apply(r.above(l.base)); err != nil {
 			return err
 		}
 	}
@@ -322,9 +346,10 @@ func (l *Log) inspect() (int64, error) {
 		if err := l.openFile(); err != nil {
 			return 0, err
 		}
+		info = l.identity // the path may name another file by now
 	}
 	if !os.SameFile(info, l.identity) {
-		return 0, l.drifted(ReasonLogReplaced, "another file stands in its place; move the original back. A log is never rotated")
+		return 0, errOtherFile
 	}
 	if info.Size() < l.at.offset {
 		return 0, l.drifted(ReasonLogTruncated, fmt.Sprintf("the file has %d bytes, and had %d before", info.Size(), l.at.offset))
@@ -344,8 +369,12 @@ func (l *Log) openFile() error {
 		return err
 	}
 	l.file, l.identity = file, identity
-	return nil
+	return l.openArchive()
 }
+
+// errOtherFile: the path names another file than the one that was read. Either the log was cut, or
+// somebody has put another file in its place.
+var errOtherFile = errors.New("another file stands in the log's place")
 
 // drifted makes the error of a file that is not what was read. It is not kept as damage: an operator
 // who moves the file back has mended it.

@@ -18,6 +18,7 @@ type members struct {
 
 type ownMembers struct {
 	expiresAt, quorum, exclusive, followUp, digest, uid, pid, onBehalfOf, approvals field
+	carried, follows                                                                field // see carry.go
 }
 
 type senderMembers struct{ channel field }
@@ -93,6 +94,10 @@ func ownMembersOf(object []byte) (m ownMembers) {
 			m.pid = f
 		case "approvals":
 			m.approvals = f
+		case "carried":
+			m.carried = f
+		case "follows":
+			m.follows = f
 		}
 	})
 	return m

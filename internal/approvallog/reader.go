@@ -3,8 +3,10 @@ package approvallog
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sort"
 )
 
@@ -13,21 +15,32 @@ import (
 type Reader struct {
 	log   *Log
 	after int64
-	at    place
+	base  int64 // of the segment that is being read
+	at    place // in that segment
 	ready []Record
 }
 
-// NewReader returns a reader of the records after the sequence number afterSeq.
+// NewReader returns a reader of the records after the number afterSeq, which counts the records of
+// all segments. It goes through archived segments where it has to.
 func (l *Log) NewReader(afterSeq int64) *Reader {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	r := &Reader{log: l, after: afterSeq}
-	if afterSeq >= l.at.head.Seq {
+	r := &Reader{log: l, after: afterSeq, base: l.base}
+	if afterSeq < l.base {
+		for _, s := range l.segments {
+			if afterSeq < s.end() {
+				r.base = s.Base
+				return r
+			}
+		}
+	}
+	after := afterSeq - l.base
+	if after >= l.at.head.Seq {
 		r.at = l.at
 		r.at.lastLine = nil
 		return r
 	}
-	n := sort.Search(len(l.index), func(i int) bool { return l.index[i].head.Seq > afterSeq })
+	n := sort.Search(len(l.index), func(i int) bool { return l.index[i].head.Seq > after })
 	if n > 0 {
 		r.at = l.index[n-1]
 	}
@@ -42,6 +55,7 @@ func (r *Reader) Next() (Record, error) {
 			next := r.ready[0]
 			r.ready = r.ready[1:]
 			if next.Seq > r.after {
+				r.after = next.Seq
 				return next, nil
 			}
 		}
@@ -68,27 +82,71 @@ func (r *Reader) Next() (Record, error) {
 func (r *Reader) fill() (bool, error) {
 	l := r.log
 	l.mu.RLock()
-	end, noLF, file, err := l.at.offset, l.at.noLF, l.file, l.usable()
+	base, end, noLF, file, err := l.base, l.at.offset, l.at.noLF, l.file, l.usable()
+	segments := l.segments
 	l.mu.RUnlock()
-	if err != nil || r.at.offset == end && r.at.noLF == noLF {
+	if err != nil {
 		return false, err
 	}
-	w := &walk{src: file, size: end, path: l.opts.Path, records: true, at: r.at}
+	if r.base != base {
+		return r.fillArchived(segments)
+	}
+	if r.at.offset == end && r.at.noLF == noLF {
+		return false, nil
+	}
+	err = r.read(file, l.opts.Path, end)
+	if errors.Is(err, os.ErrClosed) {
+		l.mu.RLock()
+		defer l.mu.RUnlock()
+		if err := l.usable(); err != nil || l.base == base {
+			return false, ErrClosed
+		}
+		return true, nil // the log was cut meanwhile: the file is in the archive now
+	}
+	return err == nil, err
+}
+
+// fillArchived reads on in the archived segment that the reader is in, and at its end goes over to
+// the next one.
+func (r *Reader) fillArchived(segments []archivedSegment) (bool, error) {
+	i := slices.IndexFunc(segments, func(s archivedSegment) bool { return s.Base == r.base })
+	if i < 0 {
+		return false, fmt.Errorf("read on from record %d: no segment of the archive begins there", r.base+1)
+	}
+	s := segments[i]
+	if r.at.offset >= s.Bytes {
+		r.base, r.at = s.end(), place{}
+		return true, nil
+	}
+	file, err := openLog(s.path())
+	if err != nil {
+		return false, err
+	}
+	defer file.Close()
+	before := r.at.offset
+	if err = r.read(file, s.path(), s.Bytes); err == nil && r.at.offset == before {
+		err = s.altered("it has no whole record where its seal says that there is one")
+	}
+	return err == nil, err
+}
+
+// read reads about a megabyte of whole records on, from a file that has them up to end.
+func (r *Reader) read(file io.ReaderAt, path string, end int64) error {
+	w := &walk{src: file, size: end, path: path, records: true, at: r.at}
 	w.each = func(seg *segment) error {
-		r.ready = append(r.ready, seg.records...)
+		for _, rec := range seg.records {
+			r.ready = append(r.ready, rec.above(r.base))
+		}
 		return nil
 	}
+	var err error
 	if end-r.at.offset <= segmentSize {
 		err = w.run(context.Background())
 	} else if err = w.resume(); err == nil {
 		_, err = w.step(context.Background(), &segmenter{src: file, offset: w.at.offset, size: end})
 	}
-	if errors.Is(err, os.ErrClosed) {
-		err = ErrClosed
+	if err == nil {
+		r.at = w.at
 	}
-	if err != nil {
-		return false, err
-	}
-	r.at = w.at
-	return true, nil
+	return err
 }

@@ -13,6 +13,8 @@ type Head struct {
 
 // Record is one line of the log.
 type Record struct {
+	// Seq counts the records of all segments, from the first of the archive on. In the file of its
+	// segment the record has the number Head().Seq, which is the same in a log that was never cut.
 	Seq   int64
 	TS    time.Time // UTC
 	Event string
@@ -31,15 +33,27 @@ type Record struct {
 	Raw []byte
 
 	offset int64 // of the line in its file
+	base   int64 // how many records the segments before this one hold
 }
 
-// Head returns the head of a log that ends with this record.
-func (r Record) Head() Head { return Head{Seq: r.Seq, Hash: r.Hash} }
+// Head returns the head of a segment that ends with this record.
+func (r Record) Head() Head { return Head{Seq: r.Seq - r.base, Hash: r.Hash} }
+
+// above counts the record, so far by its segment alone, behind the base records of those before.
+func (r Record) above(base int64) Record {
+	r.Seq += base
+	r.base += base
+	return r
+}
 
 // Draft is what a writer says of a record; sequence number, time and chain are the log's.
 type Draft struct {
 	Event string
 	Actor string
+
+	// TS is the time that the record bears when it is not the log's: a record that is carried over
+	// from an archived segment keeps its own.
+	TS time.Time
 
 	// Optional members; left out when empty.
 	Task      string

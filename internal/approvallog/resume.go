@@ -32,15 +32,30 @@ type snapshots struct {
 	seq     int64 // of the last record in the snapshot on the disk; guarded by Log.mu
 }
 
-// attach gives an Indexed fold its finder.
+// attach gives an Indexed fold its finder, as new for each segment, and tells it what the archive holds
+// of the present.
 func (l *Log) attach() {
 	fold, ok := l.opts.Fold.(Indexed)
 	if !ok {
 		return
 	}
-	l.snap.fold = fold
-	l.snap.finder = &Finder{log: l, fold: fold, sealed: l.opts.Sealed, mem: &memIndex{}}
+	if l.snap.finder != nil {
+		l.snap.finder.close()
+	}
+	l.snap.fold, l.snap.seq = fold, 0
+	l.snap.finder = &Finder{log: l, fold: fold, mem: &memIndex{}}
+	for _, s := range l.segments {
+		l.snap.finder.sealed = append(l.snap.finder.sealed, &archived{archivedSegment: s, fold: fold})
+	}
 	fold.Attach(l.snap.finder)
+	if begins, ok := l.opts.Fold.(segmented); ok && len(l.segments) > 0 {
+		begins.BeginSegment(l.segments[len(l.segments)-1].Recent)
+	}
+}
+
+// segmented is a fold that takes up from a seal what the records of the present segment do not tell.
+type segmented interface {
+	BeginSegment(recent map[string][]time.Time)
 }
 
 // resume takes the fold up from the snapshot, when there is one that belongs to the log. Whatever is
@@ -109,57 +124,62 @@ func (l *Log) WriteSnapshot(ctx context.Context) error {
 	if l.snap.fold == nil || l.opts.Snapshot == "" {
 		return nil
 	}
-	taken, err := l.takeSnapshot()
+	taken, finder, err := l.takeSnapshot()
 	if taken == nil || err != nil {
 		return err
 	}
-	if err := l.store(ctx, taken); err != nil {
+	if err := l.store(ctx, taken, finder); err != nil {
 		return fmt.Errorf("write snapshot %s: %w", l.opts.Snapshot, err)
 	}
 	l.mu.Lock()
-	l.snap.seq = taken.Log.Seq
+	if l.snap.finder == finder { // else the log was cut meanwhile
+		l.snap.seq = taken.Log.Seq
+	}
 	l.mu.Unlock()
 	return nil
 }
 
-// takeSnapshot gives the state at the present place, nil when there is nothing new.
-func (l *Log) takeSnapshot() (*snapshot, error) {
+// takeSnapshot gives the state at the present place, nil when there is nothing new, and the finder that
+// has the indexes of it.
+func (l *Log) takeSnapshot() (*snapshot, *Finder, error) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if err := l.usable(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if l.damage != nil {
-		return nil, l.damage
+		return nil, nil, l.damage
 	}
 	if l.opts.Guard != nil {
 		if err := l.opts.Guard(); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	if l.at.head.Seq == l.snap.seq || l.at.noLF {
-		return nil, nil
+		return nil, nil, nil
 	}
 	state, err := l.snap.fold.Save()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	l.snap.finder.freeze(l.at.mark())
 	last := l.at.offset - int64(len(l.at.lastLine)) - 1
 	return &snapshot{
 		Version: snapshotVersion, State: state,
 		Log: snapshotPlace{Offset: l.at.offset, Last: last, Seq: l.at.head.Seq, Hash: l.at.head.Hash},
-	}, nil
+	}, l.snap.finder, nil
 }
 
 // store writes first the index that is missing, then the snapshot, then removes what it replaces.
-func (l *Log) store(ctx context.Context, s *snapshot) error {
+func (l *Log) store(ctx context.Context, s *snapshot, f *Finder) error {
 	dir := filepath.Dir(l.opts.Snapshot)
 	if err := l.opts.FS.MkdirAll("snapshot", dir, 0o700); err != nil {
 		return err
 	}
-	f := l.snap.finder
 	kept, merge := f.toMerge()
+	if len(merge) == 0 {
+		return errors.New("the log was cut meanwhile")
+	}
 	made, err := l.mergeRuns(ctx, dir, merge)
 	if errors.Is(err, errIndexDamaged) {
 		if err := f.reindex(l.file, func(r *indexRun) bool { return slices.Contains(merge, r) }); err != nil {
@@ -239,6 +259,10 @@ func untilDone(ctx context.Context, entries iter.Seq2[indexEntry, error]) iter.S
 func (f *Finder) replace(merge []*indexRun, made *indexRun) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.closed {
+		made.close()
+		return
+	}
 	first := len(f.runs) - len(merge)
 	for _, r := range f.runs[first:] {
 		r.close()

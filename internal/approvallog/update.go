@@ -17,6 +17,8 @@ const maxBatch = 256
 type Tx struct {
 	head    Head
 	now     time.Time
+	base    int64 // records in the segments before
+	follows *Head // the head of the segment before, which a first record names; nil in the first
 	records []Record
 }
 
@@ -29,13 +31,19 @@ func (tx *Tx) Now() time.Time { return tx.now }
 // Append adds a record to what is written when the decider returns nil. It fails with [ErrInvalid].
 // The fold has the decider's records only after it returned.
 func (tx *Tx) Append(d Draft) (Record, error) {
+	if tx.head.Seq == 0 && tx.follows != nil {
+		var err error
+		if d, err = d.linkedTo(*tx.follows); err != nil {
+			return Record{}, err
+		}
+	}
 	r, err := encode(tx.head, tx.now, d)
 	if err != nil {
 		return Record{}, err
 	}
 	tx.records = append(tx.records, r)
 	tx.head = r.Head()
-	return r, nil
+	return r.above(tx.base), nil
 }
 
 // call is one Update on its way.
@@ -269,7 +277,7 @@ func (l *Log) runBatch(ctx context.Context, batch []*call) error {
 	}
 	ready, wrote := false, false
 	for _, c := range batch {
-		tx := &Tx{head: l.at.head, now: l.opts.Now().UTC().Truncate(time.Millisecond)}
+		tx := &Tx{head: l.at.head, now: l.opts.Now().UTC().Truncate(time.Millisecond), base: l.base, follows: l.follows()}
 		c.err = c.run(tx)
 		if err := l.usable(); err != nil {
 			return err // a look-up failed: what was decided was decided on too little
@@ -289,8 +297,10 @@ func (l *Log) runBatch(ctx context.Context, batch []*call) error {
 			}
 			continue
 		}
-		c.records, wrote = tx.records, true
+		wrote = true
 		for _, r := range tx.records {
+			r = r.above(l.base)
+			c.records = append(c.records, r)
 			if err := l.apply(r); err != nil {
 				return err
 			}
@@ -328,6 +338,9 @@ func (l *Log) openAppender() error {
 	if err == nil && l.at.offset == 0 {
 		// Also when the file was there: who made it may not have come this far.
 		err = l.opts.FS.SyncDir("append", filepath.Dir(l.opts.Path))
+	}
+	if err == nil {
+		err = l.finishCut()
 	}
 	if err == nil && created {
 		err = l.openFile()

@@ -1,0 +1,167 @@
+package approvallog
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// carried says of a record that it repeats one of an archived segment, so that the request goes on in
+// this one: what a request is told by, is its first record.
+type carried struct {
+	Seq  int64  `json:"seq"` // counted over all segments
+	Hash string `json:"hash"`
+}
+
+// carry makes the draft of a record that repeats r of an earlier segment: with the same time and
+// payload, and in payload.approvald.carried what it repeats.
+func carry(r Record) (Draft, error) {
+	origin := carried{Seq: r.Seq, Hash: r.Hash}
+	own := membersOf(r.Payload).own
+	if !own.carried.object(&origin) {
+		origin = carried{Seq: r.Seq, Hash: r.Hash}
+	}
+	payload, err := withOwn(r.Payload, "carried", origin)
+	if err != nil {
+		return Draft{}, fmt.Errorf("carry record %d over: %w", r.Seq, err)
+	}
+	return Draft{
+		Event: r.Event, Actor: r.Actor, TS: r.TS, Task: r.Task, ActionKey: r.ActionKey, Channel: r.Channel, Payload: payload,
+	}, nil
+}
+
+// withOwn sets a member of the object approvald in a payload. What the first record of a segment
+// follows is not taken over from another segment.
+func withOwn(payload json.RawMessage, name string, value any) (json.RawMessage, error) {
+	all, own := map[string]json.RawMessage{}, map[string]json.RawMessage{}
+	if payload != nil {
+		if err := json.Unmarshal(payload, &all); err != nil {
+			return nil, fmt.Errorf("%w: payload: %w", ErrInvalid, err)
+		}
+	}
+	if raw, ok := all["approvald"]; ok {
+		if err := json.Unmarshal(raw, &own); err != nil {
+			return nil, fmt.Errorf("%w: payload.approvald: %w", ErrInvalid, err)
+		}
+	}
+	delete(own, "follows")
+	var err error
+	if own[name], err = json.Marshal(value); err != nil {
+		return nil, err
+	}
+	if all["approvald"], err = json.Marshal(own); err != nil {
+		return nil, err
+	}
+	return json.Marshal(all)
+}
+
+// linkedTo names in the payload of a segment's first record the segment that it follows.
+func (d Draft) linkedTo(head Head) (Draft, error) {
+	text, err := d.payload()
+	if err == nil {
+		text, err = withOwn(text, "follows", head)
+	}
+	d.Payload = json.RawMessage(text)
+	return d, err
+}
+
+// original is the record under the number of the one that it repeats.
+func original(rec Record, p members) Record {
+	var of carried
+	if p.own.carried.object(&of) && of.Seq > 0 {
+		rec.Seq = of.Seq
+	}
+	return rec
+}
+
+// object reads a JSON object into v, and reports whether it is one that fits.
+func (m field) object(v any) bool {
+	return m.kind == '{' && json.Unmarshal(m.text, v) == nil
+}
+
+// BeginSegment makes q the fold of a log that goes on from archived segments. recent is what the seal of
+// the last one holds of it.
+func (q *Requests) BeginSegment(recent map[string][]time.Time) {
+	for requester, times := range recent {
+		if len(times) > 0 {
+			q.created[requester] = slices.Clone(times)
+		}
+	}
+}
+
+// Recent are the times within the hour before now at which requesters opened cycles.
+func (q *Requests) Recent(now time.Time) map[string][]time.Time {
+	recent := make(map[string][]time.Time)
+	for requester, times := range q.created {
+		for _, t := range times {
+			if t.After(now.Add(-creationWindow)) {
+				recent[requester] = append(recent[requester], t)
+			}
+		}
+	}
+	return recent
+}
+
+// CarryOver gives the records that a request consists of as drafts for another segment: the one that
+// opened its cycle, and those that changed its state. It is nil for a key that nobody asked for.
+func (q *Requests) CarryOver(key string) ([]Draft, error) {
+	records, _ := q.cycle(key)
+	var drafts []Draft
+	for _, r := range records {
+		d, err := carry(r)
+		if err != nil {
+			return nil, err
+		}
+		drafts = append(drafts, d)
+	}
+	return drafts, nil
+}
+
+// Bring gives what has to be appended before a record that changes the request under key: nothing when
+// the request is part of this segment, else what CarryOver gives. So each segment is complete in itself.
+func (q *Requests) Bring(key string) ([]Draft, error) {
+	e := q.entry(key)
+	if e == nil || q.finder == nil || e.cycle.Seq > q.finder.log.base {
+		return nil, nil
+	}
+	if _, here := q.cycle(key); here {
+		return nil, nil
+	}
+	return q.CarryOver(key)
+}
+
+// cycle finds the records that the key's present cycle consists of, each once, and whether the present
+// segment has the first of them.
+func (q *Requests) cycle(key string) (records []Record, here bool) {
+	if q.finder == nil {
+		return nil, false
+	}
+	var e entry
+	for _, r := range q.finder.Find(key, func(r Record) bool { return r.ActionKey == key }) {
+		if r.Event != EventRequested {
+			before := e.cycle.Revision
+			if e.apply(r); e.cycle.Revision != before {
+				records = append(records, r)
+			}
+			continue
+		}
+		before := e.cycle.Seq
+		if e.open(r); e.cycle.Seq != before {
+			records, here = []Record{r}, false
+		}
+		here = here || r.base == q.finder.log.base
+	}
+	return records, here
+}
+
+// BringTo appends what Bring gives by way of add.
+func (q *Requests) BringTo(add func(Draft) (Record, error), key string) error {
+	drafts, err := q.Bring(key)
+	for _, d := range drafts {
+		if err == nil {
+			_, err = add(d)
+		}
+	}
+	return err
+}
