@@ -154,14 +154,3 @@ func (q *Requests) cycle(key string) (records []Record, here bool) {
 	}
 	return records, here
 }
-
-// BringTo appends what Bring gives by way of add.
-func (q *Requests) BringTo(add func(Draft) (Record, error), key string) error {
-	drafts, err := q.Bring(key)
-	for _, d := range drafts {
-		if err == nil {
-			_, err = add(d)
-		}
-	}
-	return err
-}

@@ -24,7 +24,7 @@ func (l *Loop) load(ctx context.Context) error {
 	l.core.Step(l.o.Now(), Loaded{Deliveries: deliveries, LastContact: l.o.LastContact})
 
 	// Records that come in between are told again by catchUp, which does no harm.
-	l.logSeq = l.o.Log.Head().Seq
+	l.logSeq = l.o.Log.Last()
 	// What is not pending and has no card on a phone needs nothing until a record comes for it.
 	var requests []approvallog.Request
 	err := l.o.Log.View(func() {

@@ -28,7 +28,8 @@ type Log interface {
 	Refresh(ctx context.Context) error
 	Changed() (changed <-chan struct{}, stop func())
 	NewReader(afterSeq int64) Reader
-	Head() approvallog.Head
+	// Last is the number of the last record.
+	Last() int64
 }
 
 // WrapLog makes an engine's log a Log.
@@ -46,6 +47,8 @@ func (w wrapped) NewReader(afterSeq int64) Reader { return w.Log.NewReader(after
 type Requests interface {
 	Get(key string) (approvallog.Request, bool)
 	Pending() []approvallog.Request
+	// Bring gives what has to be appended before a record that changes an archived request.
+	Bring(key string) ([]approvallog.Draft, error)
 }
 
 // Sender is what dispatch needs of Telegram.

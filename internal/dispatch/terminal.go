@@ -88,6 +88,9 @@ func RevokeAtTerminal(ctx context.Context, d Desk, key, note string) (approvallo
 		default:
 			return &gate.Error{Code: gate.CodeNotGranted, Message: fmt.Sprintf("request %q is %s: there is no grant to take back", key, req.StateAt(tx.Now()))}
 		}
+		if err := d.bring(tx, key); err != nil {
+			return err
+		}
 		_, err = tx.Append(approvallog.Draft{
 			Event: approvallog.EventRevoked, Actor: "human:" + who.ID, Task: req.Task, ActionKey: key, Channel: ChannelTerminal,
 			Payload: decisionPayload{
@@ -103,6 +106,17 @@ func RevokeAtTerminal(ctx context.Context, d Desk, key, note string) (approvallo
 	var req approvallog.Request
 	err = d.Log.View(func() { req, _ = d.Requests.Get(key) })
 	return req, err
+}
+
+// bring makes a request that was archived part of the log again, so that its end stands beside it.
+func (d Desk) bring(tx Tx, key string) error {
+	drafts, err := d.Requests.Bring(key)
+	for _, draft := range drafts {
+		if err == nil {
+			_, err = tx.Append(draft)
+		}
+	}
+	return err
 }
 
 // look finds the request and makes sure that the person may decide its class.

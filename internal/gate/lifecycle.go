@@ -75,7 +75,7 @@ func (g *Gate) StartExecution(ctx context.Context, key, payloadHash, requester s
 			return refuse(CodePayloadMismatch, "nothing was run; ask for exactly what is to be run",
 				"execute %q: what is about to run (%.12s…) is not what was approved (%.12s…)", clip(key), payloadHash, r.PayloadHash)
 		}
-		return appendOne(tx, approvallog.Draft{
+		return g.appendTo(tx, approvallog.Draft{
 			Event: approvallog.EventExecutionStarted, Actor: requester, Task: r.Task, ActionKey: key,
 			Payload: executionPayload{Class: r.Class, PayloadHash: r.PayloadHash},
 		})
@@ -104,7 +104,7 @@ func (g *Gate) FinishExecution(ctx context.Context, key, requester string, peer 
 		if exitCode != 0 {
 			event = approvallog.EventExecutionFailed
 		}
-		return appendOne(tx, approvallog.Draft{
+		return g.appendTo(tx, approvallog.Draft{
 			Event: event, Actor: requester, Task: r.Task, ActionKey: key,
 			Payload: executionPayload{Class: r.Class, PayloadHash: r.PayloadHash, ExitCode: &exitCode},
 		})
@@ -130,6 +130,21 @@ func (g *Gate) change(ctx context.Context, doing, key string,
 		return seen, err
 	}
 	return g.known(key)
+}
+
+// appendTo appends a record that changes a request, behind the records of the request itself when those
+// were archived: each segment of the log is complete.
+func (g *Gate) appendTo(tx *approvallog.Tx, d approvallog.Draft) error {
+	drafts, err := g.reqs.Bring(d.ActionKey)
+	if err != nil {
+		return err
+	}
+	for _, d := range append(drafts, d) {
+		if err := appendOne(tx, d); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func appendOne(tx *approvallog.Tx, d approvallog.Draft) error {
