@@ -120,7 +120,7 @@ func (l *Loop) Recover(ctx context.Context) error {
 	}
 	for todo := l.core.Step(l.o.Now(), Recovered{}); len(todo) > 0; {
 		var next []Effect
-		for _, e := range todo {
+		for _, e := range batch(todo) {
 			if _, begins := e.(Prepare); begins {
 				l.held = append(l.held, e) // the first step of a delivery
 				continue
@@ -205,8 +205,8 @@ func (l *Loop) deliver() {
 
 func (l *Loop) tell(ev Event) {
 	switch ev := ev.(type) {
-	case statsWanted:
-		ev.reply <- l.publish(true)
+	case question:
+		ev.answer()
 	case replyWanted:
 		l.answer(ev.send, l.replies)
 	default:
@@ -270,58 +270,6 @@ func (l *Loop) drain() {
 			l.tell(ev)
 		}
 	}
-}
-
-// Stats is how dispatch is doing. It asks the loop and does not wait long for it: of a loop that does not run, or is
-// busy, it gives the last that is known.
-func (l *Loop) Stats() Stats {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	if s, err := l.askStats(ctx); err == nil {
-		return s
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.stats
-}
-
-// Ping returns nil once the goroutine that owns the core has answered, at once when Run is not going, and ctx's error
-// when no answer came.
-func (l *Loop) Ping(ctx context.Context) error {
-	_, err := l.askStats(ctx)
-	return err
-}
-
-func (l *Loop) askStats(ctx context.Context) (Stats, error) {
-	ask := statsWanted{reply: make(chan Stats, 1)}
-	l.mu.Lock()
-	last, serving := l.stats, l.serving
-	l.mu.Unlock()
-	if !serving {
-		return last, nil
-	}
-	l.mailbox.put(ask)
-	select {
-	case s := <-ask.reply:
-		return s, nil
-	case <-ctx.Done():
-		return last, ctx.Err()
-	}
-}
-
-// statsWanted asks the loop for the core's state.
-type statsWanted struct{ reply chan Stats }
-
-func (statsWanted) isEvent() {}
-
-// publish keeps the core's state for those who ask while the loop does not run.
-func (l *Loop) publish(serving bool) Stats {
-	s := l.core.Stats()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s.StorageProblem = l.storageProblem
-	l.stats, l.serving = s, serving
-	return s
 }
 
 // fail ends the loop with the first error that is reported.

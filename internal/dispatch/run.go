@@ -14,7 +14,7 @@ import (
 
 // start runs effects beside the loop. Each tells the core by the mailbox what came of it.
 func (l *Loop) start(effects []Effect) {
-	for _, e := range effects {
+	for _, e := range batch(effects) {
 		if l.draining && begins(e) {
 			continue
 		}
@@ -50,7 +50,7 @@ func (l *Loop) start(effects []Effect) {
 // begins reports whether an effect begins something, where others finish or answer what was begun.
 func begins(e Effect) bool {
 	switch e.(type) {
-	case Call, Prepare, Expire, Menu:
+	case Call, Prepare, expireAll, Menu:
 		return true
 	default:
 		return false
@@ -66,9 +66,9 @@ func (l *Loop) runLocal(ctx context.Context, e Effect) (events []Event, local bo
 			return nil, true, err
 		}
 		return []Event{appended{records}}, true, nil
-	case Expire:
-		ev, err := l.expire(ctx, e.Request)
-		return []Event{ev}, true, err
+	case expireAll:
+		events, err := l.expire(ctx, e.requests)
+		return events, true, err
 	case Prepare:
 		return []Event{l.prepare(e.Request)}, true, nil
 	case Complain:
@@ -154,32 +154,6 @@ func pauseFor(ctx context.Context, d time.Duration) bool {
 	case <-t.C:
 		return true
 	}
-}
-
-// expire appends approval.expired unless somebody was faster.
-func (l *Loop) expire(ctx context.Context, req approvallog.Request) (Event, error) {
-	id := CycleID{Key: req.Key, Seq: req.Seq}
-	_, err := l.o.Log.Update(ctx, func(tx Tx) error {
-		now, ok := l.o.Requests.Get(req.Key)
-		if !ok || now.Seq != req.Seq || now.State != approvallog.StatePending || !now.PastDeadline(tx.Now()) {
-			return nil
-		}
-		_, err := tx.Append(*expiredDraft(now))
-		return err
-	})
-	if err != nil {
-		if fatal(err) {
-			return Expired{Cycle: id, Err: err.Error()}, fmt.Errorf("record an expiry: %w", err)
-		}
-		return Expired{Cycle: id, Err: err.Error()}, nil
-	}
-	ev := Expired{Cycle: id, Request: req}
-	err = l.o.Log.View(func() {
-		if now, ok := l.o.Requests.Get(req.Key); ok {
-			ev.Request = now
-		}
-	})
-	return ev, err
 }
 
 // fatal reports whether no later access can succeed either.

@@ -245,11 +245,11 @@ func (s *sim) runEffect() {
 			s.failf("append: %v", err)
 		}
 	case Expire:
-		ev, err := s.loop.expire(context.Background(), e.Request)
+		events, err := s.loop.expire(context.Background(), []approvallog.Request{e.Request})
 		if err != nil {
 			s.failf("expire: %v", err)
 		}
-		s.inbox = append(s.inbox, ev)
+		s.inbox = append(s.inbox, events...)
 	case Prepare:
 		ev := Prepared{Cycle: CycleID{e.Request.Key, e.Request.Seq}, Documents: int(e.Request.Seq % 3)}
 		if s.faults && s.chance(5) {

@@ -42,39 +42,22 @@ func (c *Core) Stats() Stats {
 	if c.threadLost {
 		s.Degraded = "the forum topic is gone: cards go to the chat without it"
 	}
-	for _, id := range c.laneIDs() {
-		l := c.lanes[id]
-		if !l.next.After(c.now) {
-			continue
-		}
-		if l.muted {
-			if l.next.After(s.MutedUntil) {
-				s.MutedUntil = l.next
-			}
-		} else {
-			s.ChatProblem, s.ChatClosed = l.reason, l.closed
+	a := c.Alarm()
+	s.ChatProblem, s.ChatClosed, s.Failing = a.ChatProblem, a.ChatClosed, a.Failing
+	for _, l := range c.lanes {
+		if l.muted && l.next.After(c.now) && l.next.After(s.MutedUntil) {
+			s.MutedUntil = l.next
 		}
 	}
-	for _, o := range c.sorted() {
-		if !o.pending() {
+	for _, o := range c.ops {
+		switch {
+		case !o.pending():
 			s.Unsettled += c.unsettled(o)
-			continue
-		}
-		s.Pending++
-		if c.shown(o.id) {
-			continue
-		}
-		s.Undelivered++
-		l := c.lane(c.chat.ID)
-		f := Failing{Key: o.id.Key, Reason: o.reason, Since: o.since, Next: o.next}
-		if f.Reason == "" && l.next.After(c.now) {
-			f.Reason, f.Since = l.reason, l.since
-		}
-		if l.next.After(f.Next) {
-			f.Next = l.next
-		}
-		if f.Reason != "" && len(s.Failing) < maxFailing {
-			s.Failing = append(s.Failing, f)
+		case c.shown(o.id):
+			s.Pending++
+		default:
+			s.Pending++
+			s.Undelivered++
 		}
 	}
 	return s
