@@ -156,6 +156,9 @@ func (c Card) Settled() Message {
 	c.counts(m)
 	m.line()
 	c.says(m)
+	if req.State == approvallog.StateGranted {
+		m.text("\nto take it back before it is used, reply with the word revoke")
+	}
 	return Message{HTML: m.String()}
 }
 

@@ -88,6 +88,17 @@ func (d *Deliveries) ByNonce(sum string) (Delivery, bool) { return deref(d.byNon
 // ByID finds a delivery.
 func (d *Deliveries) ByID(id string) (Delivery, bool) { return deref(d.byID[id]) }
 
+// cardAt finds the card that is this message. It looks at every card, which is cheap enough for what a person does by
+// hand.
+func (d *Deliveries) cardAt(chatID, messageID int64) (Delivery, bool) {
+	for _, p := range d.byNonce {
+		if p.MessageID == messageID && p.ChatID == chatID && p.Kind == KindCard && messageID != 0 {
+			return *p, true
+		}
+	}
+	return Delivery{}, false
+}
+
 func deref(p *Delivery) (Delivery, bool) {
 	if p == nil {
 		return Delivery{}, false

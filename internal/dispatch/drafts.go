@@ -12,7 +12,7 @@ const (
 	ChannelTerminal = "terminal"
 )
 
-// The payload of approval.granted and approval.rejected.
+// The payload of approval.granted, approval.rejected and approval.revoked.
 type (
 	decisionPayload struct {
 		Class       string      `json:"class,omitempty"`
@@ -102,6 +102,10 @@ func (s share) decision(event, approver, note string, approvals []Note) *approva
 			Class: req.Class, PayloadHash: req.PayloadHash, Note: note, Sender: sender{Channel: s.channel, ID: s.senderID}, Own: own,
 		},
 	}
+}
+
+func (s share) revocation(approver, note string) *approvallog.Draft {
+	return s.decision(approvallog.EventRevoked, approver, note, nil)
 }
 
 func expiredDraft(req approvallog.Request) *approvallog.Draft {

@@ -50,6 +50,10 @@ type (
 	ChatOpened struct{ ChatID int64 }
 	// Contacted: updates could be received at this time. It says nothing about the time since the last of its kind.
 	Contacted struct{ At time.Time }
+	// CardGone: the message of this delivery was deleted.
+	CardGone struct{ Delivery string }
+	// ShowWanted: somebody asks for the card of this pending request.
+	ShowWanted struct{ Key string }
 	// Ticked: time has passed.
 	Ticked struct{}
 )
@@ -64,6 +68,8 @@ func (Expired) isEvent()        {}
 func (TapRuled) isEvent()       {}
 func (ChatOpened) isEvent()     {}
 func (Contacted) isEvent()      {}
+func (CardGone) isEvent()       {}
+func (ShowWanted) isEvent()     {}
 func (Ticked) isEvent()         {}
 
 // Effect is something that the core wants done. Whoever runs it tells the core what came of it.

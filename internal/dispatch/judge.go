@@ -53,14 +53,17 @@ type Rules interface {
 // Outcome is what became of a tap.
 type Outcome string
 
-// The outcomes of a tap. The first three are recorded; all after OutcomeBack decide nothing and tell the person why.
+// The outcomes of a tap. The first four are recorded; all after OutcomeBack decide nothing and tell the person why.
 const (
 	OutcomeGranted  Outcome = "granted"
 	OutcomeRejected Outcome = "rejected"
-	OutcomeNoted    Outcome = "noted" // an approval that needs others beside it
+	OutcomeNoted    Outcome = "noted"   // an approval that needs others beside it
+	OutcomeRevoked  Outcome = "revoked" // a grant taken back before it was used
 	OutcomeReasons  Outcome = "reasons"
 	OutcomeBack     Outcome = "back"
 
+	OutcomeUsed          Outcome = "used"           // a grant that can no longer be taken back
+	OutcomeNotGranted    Outcome = "not-granted"    // there is no grant to take back
 	OutcomeDuplicate     Outcome = "duplicate"      // the same verdict by the same person again
 	OutcomeConflict      Outcome = "conflict"       // somebody has decided already
 	OutcomeExpired       Outcome = "expired"        // past the deadline
@@ -97,6 +100,8 @@ type Tap struct {
 	ChatID    int64 // 0 when Telegram names no message (an inline tap)
 	MessageID int64
 	Data      string
+	// Words is what the person wrote, when they answered the card instead of pressing a button of it.
+	Words string
 }
 
 // Evidence is all that is known at the moment of the judgement.
@@ -182,6 +187,9 @@ func judge(tap Tap, b Button, ev Evidence, rules Rules) Ruling {
 		return refusal(OutcomePayload)
 	}
 	reason, known := reasonOf(b, rule)
+	if tap.Words != "" {
+		reason = tap.Words
+	}
 	r := weigh(who, b.Verdict, reason, sharedBy(tap, b, ev), ev.Notes, rule)
 	if r.Outcome == OutcomeRejected && !known {
 		r.Outcome, r.Record = OutcomeUnknownReason, nil
@@ -195,6 +203,9 @@ func weigh(who Approver, v Verdict, reason string, s share, notes []Note, rule R
 	counted := countable(notes, req, rule)
 	r := Ruling{Approver: who.ID, Request: req, Need: rule.need(req), Have: len(counted), By: approversOf(counted)}
 	switch state := req.StateAt(s.now); {
+	case v == Revoke:
+		takeBack(&r, who, reason, s)
+		return r
 	case state == approvallog.StateExpired:
 		r.Outcome = OutcomeExpired
 		if req.State == approvallog.StatePending {
@@ -225,6 +236,19 @@ func weigh(who Approver, v Verdict, reason string, s share, notes []Note, rule R
 		approve(&r, who, reason, s, counted)
 	}
 	return r
+}
+
+// takeBack revokes a grant that was not used yet. Whoever may decide the class may do so, also who asked: it is the safe
+// direction.
+func takeBack(r *Ruling, who Approver, reason string, s share) {
+	switch req := s.request; {
+	case req.State == approvallog.StateGranted:
+		r.Outcome, r.Record = OutcomeRevoked, s.revocation(who.ID, reason)
+	case req.State.Approved():
+		r.Outcome = OutcomeUsed
+	default:
+		r.Outcome = OutcomeNotGranted
+	}
 }
 
 // approve counts one more approval: noted while others are missing, granted with the last.

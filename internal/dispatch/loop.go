@@ -153,6 +153,7 @@ func (l *Loop) Run(ctx context.Context) error {
 
 	l.publish(true)
 	defer func() { l.publish(false) }()
+	l.answer(func(ctx context.Context) error { return l.o.Sender.SetMyCommands(ctx, Commands()) }, l.answers)
 	l.start(l.held)
 	l.held = nil
 	timer := time.NewTimer(0)
@@ -325,7 +326,7 @@ func (l *Loop) HandleUpdate(ctx context.Context, u transport.Update) error {
 	case u.Tap != nil:
 		return l.handleTap(ctx, *u.Tap)
 	case u.Message != nil:
-		l.handleMessage(*u.Message)
+		return l.handleMessage(ctx, *u.Message)
 	case u.Chat != nil:
 		if u.Chat.New == "member" || u.Chat.New == "administrator" {
 			l.mailbox.put(ChatOpened{ChatID: u.Chat.Chat.ID})

@@ -262,34 +262,6 @@ func mustJSON(t testing.TB, v any) []byte {
 	return raw
 }
 
-func TestCommands(t *testing.T) {
-	h := newHouse(t)
-	d := h.start()
-	h.ask(d.files, "k<1>", "one", text("x"))
-	h.card("k<1>", withButtons)
-	ask := func(id int64, text, want string) {
-		t.Helper()
-		if _, err := h.server.Phone(id).TextIn(testChat, text); err != nil {
-			t.Fatal(err)
-		}
-		h.waitFor("the reply to "+text, func(s telegramtest.State) bool {
-			return slices.ContainsFunc(s.Messages(testChat), func(m telegramtest.Message) bool { return m.ReplyTo != 0 && strings.Contains(m.Text, want) })
-		})
-	}
-	if _, err := h.server.Phone(444).TextIn(testChat, "/status"); err != nil { // a stranger gets no reply
-		t.Fatal(err)
-	}
-	ask(111, "/pending", "one k<1> until ")
-	ask(111, "/status@somebot", "1 waiting, 0 of them not shown yet")
-	ask(111, "/help", "only the buttons decide")
-	if got := h.state(d.files, "k<1>").State; got != approvallog.StatePending {
-		t.Errorf("a command made it %s", got)
-	}
-	if n := h.sends(); n != 4 {
-		t.Errorf("%d messages were sent, want the card and three replies", n)
-	}
-}
-
 // BenchmarkAppendToSend is the time from the append of a request by another process to the call of sendMessage.
 func BenchmarkAppendToSend(b *testing.B) {
 	h := newHouse(b)

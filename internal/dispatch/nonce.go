@@ -20,12 +20,14 @@ func (n Nonce) Sum() string {
 // Verdict is what a button means.
 type Verdict byte
 
-// The verdicts. Approve and Reject decide; Because opens the list of reasons and Back leaves it.
+// The verdicts. Approve and Reject decide; Because opens the list of reasons and Back leaves it. Revoke takes a grant
+// back; there is no button for it.
 const (
 	Approve Verdict = 'a'
 	Reject  Verdict = 'r'
 	Because Verdict = 'w'
 	Back    Verdict = 'b'
+	Revoke  Verdict = 'v'
 )
 
 // Button is the data of a button: version, verdict, with Reject perhaps the tag of a reason, and the nonce.

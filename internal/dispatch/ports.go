@@ -58,6 +58,7 @@ type Sender interface {
 	EditMessageText(context.Context, transport.EditMessageText) error
 	EditMessageReplyMarkup(context.Context, transport.EditMessageReplyMarkup) error
 	AnswerCallbackQuery(context.Context, transport.AnswerCallbackQuery) error
+	SetMyCommands(context.Context, []transport.Command) error
 }
 
 // Payloads gives the bytes that a request binds: their canonical JSON, and the file that this names, if any.

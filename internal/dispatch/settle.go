@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/approvald/approvald/internal/approvallog"
@@ -197,11 +198,12 @@ func orInt(a, b int64) int64 {
 	return b
 }
 
-// refuse counts a refused tap, and records the first of each hour: a flood must not grow the journal.
+// refuse counts a refused tap, and records and logs the first of each hour: a flood must not grow any file.
 func (c *Core) refuse(ev TapRuled) {
 	if !c.refusals.admit(c.now) {
 		return
 	}
+	c.emit(Complain{Key: ev.Ruling.Request.Key, Text: fmt.Sprintf("a tap by the user id %d was refused: %s", ev.Tap.SenderID, ev.Ruling.Outcome)})
 	c.emit(AppendJournal{Drafts: []approvallog.Draft{journalDraft(EventTapRefused, ev.Ruling.Request.Key, refusedPayload{
 		Reason: string(ev.Ruling.Outcome), SenderID: ev.Tap.SenderID, ChatID: ev.Tap.ChatID, Delivery: ev.Ruling.Delivery.ID,
 	})}})

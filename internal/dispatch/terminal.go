@@ -41,7 +41,7 @@ func DecideAtTerminal(ctx context.Context, d Desk, key string, verdict Verdict, 
 			return err
 		}
 		s := share{request: req, channel: ChannelTerminal, senderID: int64(d.UID), now: tx.Now(), configHash: d.ConfigHash}
-		r, err = settleQuorum(ctx, d.Journal, func() error { return nil }, tx, func() Ruling {
+		r, err = settleQuorum(ctx, d.Journal, d.Requests, func() error { return nil }, tx, func() Ruling {
 			return weigh(who, verdict, note, s, d.Deliveries.Notes(CycleID{Key: key, Seq: req.Seq}), rule)
 		})
 		return err
@@ -78,9 +78,16 @@ func RevokeAtTerminal(ctx context.Context, d Desk, key, note string) (approvallo
 		if err != nil {
 			return err
 		}
-		switch {
-		case req.State == approvallog.StateGranted:
-		case req.State.Approved():
+		s := share{request: req, channel: ChannelTerminal, senderID: int64(d.UID), now: tx.Now(), configHash: d.ConfigHash}
+		var r Ruling
+		switch takeBack(&r, who, note, s); r.Outcome {
+		case OutcomeRevoked:
+			if err := bring(d.Requests, tx, key); err != nil {
+				return err
+			}
+			_, err = tx.Append(*r.Record)
+			return err
+		case OutcomeUsed:
 			return &gate.Error{
 				Code: gate.CodeAlreadyStarted, Message: fmt.Sprintf("the grant of request %q has been used", key),
 				Hint: "what ran cannot be taken back here",
@@ -88,17 +95,6 @@ func RevokeAtTerminal(ctx context.Context, d Desk, key, note string) (approvallo
 		default:
 			return &gate.Error{Code: gate.CodeNotGranted, Message: fmt.Sprintf("request %q is %s: there is no grant to take back", key, req.StateAt(tx.Now()))}
 		}
-		if err := d.bring(tx, key); err != nil {
-			return err
-		}
-		_, err = tx.Append(approvallog.Draft{
-			Event: approvallog.EventRevoked, Actor: "human:" + who.ID, Task: req.Task, ActionKey: key, Channel: ChannelTerminal,
-			Payload: decisionPayload{
-				Class: req.Class, PayloadHash: req.PayloadHash, Note: note,
-				Sender: sender{Channel: ChannelTerminal, ID: int64(d.UID)}, Own: ownDecision{ConfigHash: d.ConfigHash},
-			},
-		})
-		return err
 	})
 	if err != nil {
 		return approvallog.Request{}, err
@@ -109,8 +105,8 @@ func RevokeAtTerminal(ctx context.Context, d Desk, key, note string) (approvallo
 }
 
 // bring makes a request that was archived part of the log again, so that its end stands beside it.
-func (d Desk) bring(tx Tx, key string) error {
-	drafts, err := d.Requests.Bring(key)
+func bring(requests Requests, tx Tx, key string) error {
+	drafts, err := requests.Bring(key)
 	for _, draft := range drafts {
 		if err == nil {
 			_, err = tx.Append(draft)

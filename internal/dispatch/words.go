@@ -22,9 +22,15 @@ func words(r Ruling) (text string, alert bool) {
 	case OutcomeNoted:
 		return "Your approval is noted, " + progress(r.Have, r.Need, r.By) + ".", false
 	case OutcomeReasons:
-		return "Choose a reason.", false
+		return "Choose a reason, or reply to the card with your own.", false
 	case OutcomeBack:
 		return "", false
+	case OutcomeRevoked:
+		return "The grant is taken back.", false
+	case OutcomeUsed:
+		return "The grant has been used. What ran cannot be taken back here.", true
+	case OutcomeNotGranted:
+		return "There is no grant to take back: the request is " + visible.Line(string(r.Request.State)) + ".", true
 	case OutcomeDuplicate:
 		return duplicateWords(r), false
 	case OutcomeConflict:

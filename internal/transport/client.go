@@ -176,7 +176,7 @@ func (c *Client) DeleteWebhook(ctx context.Context) error {
 
 // SendMessage sends a message and returns it as Telegram stored it.
 func (c *Client) SendMessage(ctx context.Context, s SendMessage) (Message, error) {
-	p := destination(s.ChatID, s.ThreadID, s.ReplyTo, s.Silent)
+	p := destination(s.ChatID, s.ThreadID, s.ReplyTo, s.MustReply, s.Silent)
 	p["text"] = s.Text
 	p.AddNonEmpty("parse_mode", s.ParseMode)
 	addPreview(p, s.LinkPreview)
@@ -193,7 +193,7 @@ func (c *Client) SendMessage(ctx context.Context, s SendMessage) (Message, error
 // SendDocument uploads a file. The body is built anew by every call, so that a
 // repetition never sends an empty file.
 func (c *Client) SendDocument(ctx context.Context, s SendDocument) (Message, error) {
-	p := destination(s.ChatID, s.ThreadID, s.ReplyTo, s.Silent)
+	p := destination(s.ChatID, s.ThreadID, s.ReplyTo, false, s.Silent)
 	p.AddNonEmpty("caption", s.Caption)
 	p.AddNonEmpty("parse_mode", s.ParseMode)
 	if len(s.Keyboard) > 0 {
@@ -243,6 +243,11 @@ func (c *Client) AnswerCallbackQuery(ctx context.Context, a AnswerCallbackQuery)
 	return c.call(ctx, "answerCallbackQuery", p, nil)
 }
 
+// SetMyCommands replaces the bot's menu of commands.
+func (c *Client) SetMyCommands(ctx context.Context, commands []Command) error {
+	return c.call(ctx, "setMyCommands", tgbotapi.Params{"commands": toJSON(commands)}, nil)
+}
+
 // GetChat reads a chat that the bot can see.
 func (c *Client) GetChat(ctx context.Context, chatID int64) (Chat, error) {
 	var chat Chat
@@ -250,12 +255,12 @@ func (c *Client) GetChat(ctx context.Context, chatID int64) (Chat, error) {
 	return chat, err
 }
 
-func destination(chatID, threadID, replyTo int64, silent bool) tgbotapi.Params {
+func destination(chatID, threadID, replyTo int64, mustReply, silent bool) tgbotapi.Params {
 	p := tgbotapi.Params{"chat_id": strconv.FormatInt(chatID, 10)}
 	p.AddNonZero64("message_thread_id", threadID)
 	p.AddBool("disable_notification", silent)
 	if replyTo != 0 {
-		p["reply_parameters"] = toJSON(map[string]any{"message_id": replyTo, "allow_sending_without_reply": true})
+		p["reply_parameters"] = toJSON(map[string]any{"message_id": replyTo, "allow_sending_without_reply": !mustReply})
 	}
 	return p
 }

@@ -25,7 +25,7 @@ const (
 	// ClassNotModified: the message already looks like that. The edit methods
 	// count it as success.
 	ClassNotModified Class = "not-modified"
-	// ClassGone: the message to edit was deleted or cannot be edited any more.
+	// ClassGone: the message to edit or to reply to was deleted, or cannot be edited any more.
 	ClassGone Class = "gone"
 	// ClassTooOld: the tap can no longer be answered. The decision is not touched.
 	ClassTooOld Class = "too-old"
@@ -134,7 +134,7 @@ func classify(method string, code int, description string, migrateTo int64) Clas
 		return ClassNotModified
 	case has("query is too old"), has("query id is invalid"):
 		return ClassTooOld
-	case has("message to edit not found"), has("message_id_invalid"), has("message can't be edited"):
+	case has("message to edit not found"), has("message to be replied not found"), has("message_id_invalid"), has("message can't be edited"):
 		return ClassGone
 	case has("message thread not found"), has("topic_closed"), has("topic_deleted"):
 		return ClassThreadNotFound

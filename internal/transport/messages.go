@@ -36,8 +36,10 @@ type SendMessage struct {
 	Text, ParseMode string
 	Keyboard        Keyboard
 	// ReplyTo is the id of a message in the same chat; it is dropped silently
-	// when that message is gone.
-	ReplyTo int64
+	// when that message is gone, unless MustReply is set: then nothing is sent and
+	// the error is of [ClassGone].
+	ReplyTo   int64
+	MustReply bool
 	// Silent sends without a sound.
 	Silent bool
 	// LinkPreview lets Telegram fetch links in the text and show them.
@@ -54,6 +56,13 @@ type SendDocument struct {
 	Keyboard           Keyboard
 	ReplyTo            int64
 	Silent             bool
+}
+
+// Command is an entry of the menu that Telegram shows for the bot. Name is 1 to 32
+// lower-case letters, digits and underscores, without the slash.
+type Command struct {
+	Name        string `json:"command"`
+	Description string `json:"description"`
 }
 
 // EditMessageText replaces text and buttons of a text message of the bot.
