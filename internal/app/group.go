@@ -165,7 +165,7 @@ func (a *App) holdState(ctx context.Context) error {
 	if info.Transport == gate.ModeWebhook {
 		info.WebhookURL = a.opts.Config.Transport.Webhook.URL
 	}
-	epoch, err := dispatch.OpenEpoch(ctx, dispatch.WrapLog(a.gate.Log()), deliveryLog, deliveries, info)
+	epoch, err := a.openEpoch(ctx, deliveryLog, deliveries, info)
 	if err != nil {
 		return fmt.Errorf("open the epoch: %w", err)
 	}
@@ -189,6 +189,25 @@ func (a *App) holdState(ctx context.Context) error {
 	a.stages.epoch.reach()
 	<-ctx.Done()
 	return context.Cause(ctx)
+}
+
+// openEpoch opens this lease's epoch. The holder before may have been stopped in the middle of an append: its append lock is never
+// taken from a process that lives. A standby has time, and waits for it to go on or to end.
+func (a *App) openEpoch(ctx context.Context, journal dispatch.Log, deliveries *dispatch.Deliveries, info dispatch.EpochInfo) (int64, error) {
+	for {
+		epoch, err := dispatch.OpenEpoch(ctx, dispatch.WrapLog(a.gate.Log()), journal, deliveries, info)
+		if !a.opts.Standby || !errors.Is(err, approvallog.ErrLocked) {
+			return epoch, err
+		}
+		a.log.Warn("the standby has the lease and waits for the append lock", zap.Error(err))
+		pause := time.NewTimer(a.opts.RetryMin)
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return 0, context.Cause(ctx)
+		case <-pause.C:
+		}
+	}
 }
 
 // serveAgents opens the socket and answers on it. Only the lease's holder gets here, so a socket that lies there already belonged to
