@@ -65,7 +65,7 @@ func followsClaim(path string, first []byte, head *Head) error {
 	if first == nil || c.check(first) != nil {
 		return nil // nothing is there, or what is there is judged as a record
 	}
-	claim := claimOf(c.line.record(first, 0))
+	claim := claimOf(c.record(first, 0))
 	if claim == nil || sameHead(claim, head) {
 		return nil
 	}

@@ -12,7 +12,8 @@ import (
 )
 
 // Indexed is a [Folder] that keeps in memory only a part of what it has folded and finds the rest
-// again in the log, so that its memory does not grow with history.
+// again in the log, so that its memory does not grow with history. Its Apply and Index keep nothing of
+// the bytes of a record's Payload and Raw.
 type Indexed interface {
 	Folder
 	// Attach gives it the means to find records again. It is called before the first record.
@@ -223,7 +224,7 @@ func (f *Finder) reindex(src io.ReaderAt, goes func(*indexRun) bool) error {
 func (f *Finder) scan(src io.ReaderAt, from, to mark) (*memIndex, error) {
 	mem := &memIndex{}
 	w := &walk{
-		src: src, size: to.offset, path: f.log.opts.Path, records: true,
+		src: src, size: to.offset, path: f.log.opts.Path, records: true, lend: true,
 		at: place{offset: from.offset, line: from.head.Seq, head: from.head},
 	}
 	w.each = func(seg *segment) error {
@@ -305,8 +306,7 @@ func readRecord(src io.ReaderAt, offset int64, c *lineChecker) (Record, error) {
 	if fault := c.check(raw); fault != nil {
 		return Record{}, &misread{offset, fault.detail}
 	}
-	r := c.line.record(raw, offset)
-	return r, nil
+	return c.record(raw, offset), nil
 }
 
 // readLine reads the line that begins at offset, without its LF.

@@ -45,6 +45,7 @@ type Requests struct {
 type entry struct {
 	cycle   Request
 	running *Request // the earlier cycle whose execution is still running, nil for none
+	held    bool     // it stands in Requests.entries
 	resting bool     // it stands in Requests.resting
 }
 
@@ -170,8 +171,8 @@ func (q *Requests) Apply(rec Record) error {
 		return nil
 	}
 	e := q.entries[rec.ActionKey]
-	if e == nil && (rec.Event == EventRequested || !endsPending(rec.Event)) {
-		e = q.entry(rec.ActionKey)
+	if e == nil && q.finder != nil && !endsPending(rec.Event) {
+		e = q.find(rec.ActionKey)
 	}
 	if rec.Event != EventRequested && e == nil {
 		return nil
@@ -212,7 +213,9 @@ func endsPending(event string) bool {
 }
 
 func (q *Requests) index(key string, e *entry) {
-	q.entries[key] = e
+	if !e.held {
+		q.entries[key], e.held = e, true
+	}
 	if !e.needed() {
 		q.rest(e)
 	}
@@ -233,12 +236,18 @@ func (q *Requests) index(key string, e *entry) {
 }
 
 func (q *Requests) unindex(key string, e *entry) {
+	r := e.shown()
+	if r.State != StatePending {
+		return
+	}
 	delete(q.pending, key)
-	exclusive := e.shown().Exclusive
-	if holders, ok := q.exclusive[exclusive]; ok {
+	if r.Exclusive == "" {
+		return
+	}
+	if holders, ok := q.exclusive[r.Exclusive]; ok {
 		delete(holders, key)
 		if len(holders) == 0 {
-			delete(q.exclusive, exclusive)
+			delete(q.exclusive, r.Exclusive)
 		}
 	}
 }
@@ -257,6 +266,7 @@ func (q *Requests) rest(e *entry) {
 		oldest.resting = false
 		if !oldest.needed() {
 			delete(q.entries, oldest.cycle.Key)
+			oldest.held = false
 		}
 	}
 }

@@ -47,12 +47,15 @@ type line struct {
 	cutFrom int  // where the hash member begins, and
 	cutTo   int  // where what follows it and its comma begins
 	seq     int64
+	time    time.Time
 }
 
 // lineChecker checks lines one after the other, without allocating for each.
 type lineChecker struct {
 	line    line
 	scratch []byte // the digest's input
+	// The strings of the record that was made last, which the next often has too.
+	lastHash, lastActor, lastTask string
 }
 
 // check takes the line b (without its LF) apart. The fault is the first in the order that the
@@ -143,9 +146,11 @@ func (l *line) shape() string {
 		return "seq is not an integer from 1"
 	}
 	l.seq = seq
-	if _, ok := parseTime(l.ts); !ok {
+	at, ok := parseTime(l.ts)
+	if !ok {
 		return "ts is not an RFC 3339 time"
 	}
+	l.time = at
 	if l.event.kind != '"' || len(l.event.text) == 0 {
 		return "event is not a non-empty string"
 	}
@@ -180,18 +185,22 @@ func (l *line) previous() []byte {
 	return l.prev.text
 }
 
-// record makes the Record of a sound line. raw is the line; payload and Raw are parts of it.
-func (l *line) record(raw []byte, offset int64) Record {
-	ts, _ := parseTime(l.ts)
+// record makes the Record of the line that was found sound. raw is the line; payload and Raw are
+// parts of it.
+func (c *lineChecker) record(raw []byte, offset int64) Record {
+	l := &c.line
+	c.lastActor = again(c.lastActor, l.actor)
 	r := Record{
-		Seq: l.seq, TS: ts, Event: eventName(l.event), Actor: l.actor.str(), Hash: string(l.hash.text),
-		Prev: string(l.previous()), Raw: raw, offset: offset,
+		Seq: l.seq, TS: l.time, Event: eventName(l.event), Actor: c.lastActor, Hash: string(l.hash.text),
+		Prev: again(c.lastHash, l.prev), Raw: raw, offset: offset,
 	}
-	if l.task.kind != 0 {
-		r.Task = l.task.str()
-	}
+	c.lastHash = r.Hash
 	if l.actionKey.kind != 0 {
 		r.ActionKey = l.actionKey.str()
+	}
+	if l.task.kind != 0 {
+		c.lastTask = again(c.lastTask, l.task)
+		r.Task = c.lastTask
 	}
 	if l.channel.kind != 0 {
 		r.Channel = l.channel.str()
@@ -200,6 +209,17 @@ func (l *line) record(raw []byte, offset int64) Record {
 		r.Payload = l.payload.text
 	}
 	return r
+}
+
+// again gives the text of a string, last itself when it is the same; "" for null.
+func again(last string, m field) string {
+	switch {
+	case m.kind != '"':
+		return ""
+	case string(m.text) == last && bytes.IndexByte(m.text, '\\') < 0:
+		return last
+	}
+	return m.str()
 }
 
 // eventName gives the frequent names without allocating.

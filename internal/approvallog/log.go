@@ -285,7 +285,7 @@ func (l *Log) readTo(ctx context.Context, size int64) error {
 		l.tail = nil
 		return nil
 	}
-	w := &walk{src: l.file, size: size, path: l.opts.Path, records: true, at: l.at}
+	w := &walk{src: l.file, size: size, path: l.opts.Path, records: true, lend: l.snap.fold != nil, at: l.at}
 	w.at.lastLine = bytes.Clone(l.at.lastLine)
 	w.each = func(seg *segment) error { return l.fold(w, seg) }
 	err := w.run(ctx)

@@ -1,6 +1,7 @@
 package approvallog
 
 import (
+	"bytes"
 	"encoding/json"
 	"strconv"
 	"time"
@@ -104,13 +105,79 @@ func ownMembersOf(object []byte) (m ownMembers) {
 }
 
 // eachMember tells the members of a canonical object, the names without their quotes. It reports
-// whether the text was one; members of one that was not may have been told.
+// whether the text was one as far as it looked: values are told apart, not checked.
 func eachMember(object []byte, member func(name, value []byte)) bool {
-	if len(object) == 0 || object[0] != '{' {
+	if len(object) < 2 || object[0] != '{' {
 		return false
 	}
-	s := canonicalScanner{b: object}
-	return s.object(0, func(name []byte, _, from, to int) { member(name, object[from:to]) }) && s.i == len(object)
+	if object[1] == '}' {
+		return len(object) == 2
+	}
+	for i := 1; ; i++ {
+		nameEnd := valueEnd(object, i)
+		if nameEnd < i+2 || object[i] != '"' || nameEnd >= len(object) || object[nameEnd] != ':' {
+			return false
+		}
+		end := valueEnd(object, nameEnd+1)
+		if end <= nameEnd+1 || end >= len(object) {
+			return false
+		}
+		member(object[i+1:nameEnd-1], object[nameEnd+1:end])
+		switch i = end; object[i] {
+		case ',':
+		case '}':
+			return i == len(object)-1
+		default:
+			return false
+		}
+	}
+}
+
+// valueEnd returns where the canonical value ends that begins at i; i itself, or the text's length,
+// when there is none.
+func valueEnd(b []byte, i int) int {
+	for depth := 0; i < len(b); i++ {
+		switch b[i] {
+		case '"':
+			i = stringEnd(b, i)
+			if depth == 0 {
+				return min(i+1, len(b))
+			}
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth--; depth == 0 {
+				return i + 1
+			}
+			if depth < 0 {
+				return i // of a number or a literal that was the last
+			}
+		case ',', ':':
+			if depth == 0 {
+				return i
+			}
+		}
+	}
+	return len(b)
+}
+
+// stringEnd returns where the quote stands that ends the string that begins at i, or the text's length.
+func stringEnd(b []byte, i int) int {
+	for i++; i < len(b); i++ {
+		at := bytes.IndexByte(b[i:], '"')
+		if at < 0 {
+			return len(b)
+		}
+		i += at
+		backslashes := 0
+		for b[i-1-backslashes] == '\\' {
+			backslashes++
+		}
+		if backslashes%2 == 0 {
+			return i
+		}
+	}
+	return len(b)
 }
 
 // fieldOf is the field of a value's canonical text.
@@ -186,16 +253,17 @@ func (m ownMembers) approvalList() (list []Approval) {
 	if m.approvals.kind != '[' {
 		return nil
 	}
-	s := canonicalScanner{b: m.approvals.text, i: 1}
-	for s.i < len(s.b) && s.b[s.i] != ']' {
-		from := s.i
-		if !s.value(0) {
+	for b := m.approvals.text[1:]; len(b) > 0 && b[0] != ']'; {
+		end := valueEnd(b, 0)
+		if end == 0 {
 			return nil
 		}
-		if a, ok := approvalOf(s.b[from:s.i]); ok {
+		if a, ok := approvalOf(b[:end]); ok {
 			list = append(list, a)
 		}
-		s.take(',')
+		if b = b[end:]; len(b) > 0 && b[0] == ',' {
+			b = b[1:]
+		}
 	}
 	return list
 }

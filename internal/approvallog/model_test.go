@@ -32,7 +32,7 @@ func FuzzLine(f *testing.F) {
 			}
 			return
 		}
-		r := c.line.record(raw, 0)
+		r := c.record(raw, 0)
 		d := Draft{Event: r.Event, Actor: r.Actor, Task: r.Task, ActionKey: r.ActionKey, Channel: r.Channel}
 		if r.Payload != nil {
 			d.Payload = r.Payload

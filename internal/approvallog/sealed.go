@@ -25,7 +25,7 @@ func BuildIndex(ctx context.Context, fs durable.FS, logPath, indexPath string, f
 		return err
 	}
 	mem := &memIndex{}
-	w := &walk{src: f, size: info.Size(), path: logPath, records: true}
+	w := &walk{src: f, size: info.Size(), path: logPath, records: true, lend: true}
 	w.each = func(seg *segment) error {
 		for _, r := range seg.records {
 			fold.Index(r, func(key string, _ bool) { mem.add(makeEntry(key, r.offset, false)) })

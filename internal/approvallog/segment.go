@@ -63,7 +63,7 @@ func (s *segment) check(c *lineChecker, wantRecords bool, wantSeq int64) {
 		}
 		l := &c.line
 		if wantRecords {
-			s.records = append(s.records, l.record(raw[:len(raw):len(raw)], offset))
+			s.records = append(s.records, c.record(raw[:len(raw):len(raw)], offset))
 		}
 		if l.seq == wantSeq {
 			s.headSeen = s.last.hash
@@ -132,13 +132,14 @@ func earlier(a, b field) bool {
 // segmenter cuts the file from a place on into segments.
 type segmenter struct {
 	src    io.ReaderAt
-	offset int64 // of the next segment
-	size   int64 // of the file, as it was when the walk began
-	free   chan []byte
+	offset int64         // of the next segment
+	size   int64         // of the file, as it was when the walk began
+	free   chan *segment // done with; nil when nobody gives any back
 	// rest is set once all whole lines were handed out: the bytes behind the last LF. A rest too
 	// long to be a record is only counted.
 	rest     []byte
 	restSize int64
+	records  []Record // room for those of the next segment
 }
 
 // next returns the next segment, nil at the end. A line longer than maxLine makes a segment of its
@@ -158,7 +159,8 @@ func (s *segmenter) next(ctx context.Context) (*segment, error) {
 			return nil, err
 		}
 		if end := bytes.LastIndexByte(data, '\n'); end >= 0 {
-			seg := &segment{offset: s.offset, data: data[:end+1]}
+			seg := &segment{offset: s.offset, data: data[:end+1], records: s.records}
+			s.records = nil
 			s.offset += int64(end) + 1
 			return seg, nil
 		}
@@ -199,9 +201,12 @@ func (s *segmenter) buffer(size int64) []byte {
 		return make([]byte, size, size+1) // judgeRest adds a LF
 	}
 	select {
-	case b := <-s.free:
-		if int64(cap(b)) > size {
-			return b[:size]
+	case old := <-s.free:
+		if s.records == nil {
+			s.records = old.records[:0]
+		}
+		if int64(cap(old.data)) > size {
+			return old.data[:size]
 		}
 	default:
 	}

@@ -33,6 +33,7 @@ type walk struct {
 	path string // for errors
 
 	records bool  // make records
+	lend    bool  // each gives the segment back: neither its data nor its records are kept
 	wantSeq int64 // note the hash of this one
 	each    func(*segment) error
 
@@ -110,8 +111,8 @@ func (w *walk) together(ctx context.Context, s *segmenter) error {
 
 	todo := make(chan *segment, workers)
 	order := make(chan *segment, 2*workers)
-	if !w.records {
-		s.free = make(chan []byte, 4*workers)
+	if !w.records || w.lend {
+		s.free = make(chan *segment, 4*workers)
 	}
 	for range workers {
 		group.Go(func() {
@@ -148,7 +149,7 @@ func (w *walk) together(ctx context.Context, s *segmenter) error {
 		}
 		if s.free != nil {
 			select {
-			case s.free <- seg.data[:0]:
+			case s.free <- seg:
 			default:
 			}
 		}
