@@ -187,7 +187,7 @@ func (a *App) holdState(ctx context.Context) error {
 		ConfigHash: a.opts.Config.Hash, Epoch: epoch, Check: a.lease.Check, Logger: a.log.Named("dispatch"), Drain: (a.drain() - a.drainReceiver()) / 2,
 	})
 	a.stages.epoch.reach()
-	<-ctx.Done()
+	a.gate.Log().KeepSnapshot(ctx)
 	return context.Cause(ctx)
 }
 

@@ -22,6 +22,15 @@ const (
 	// staleIndex is the age at which an index that no snapshot names is removed. A younger one may be
 	// another process' that has not come to its snapshot yet.
 	staleIndex = 10 * time.Minute
+	// keepEvery is how many records KeepSnapshot lets the log grow before it writes another snapshot:
+	// to read them again takes less than 50 ms.
+	keepEvery = 10_000
+	// keepAtEnd is the least growth that is worth a snapshot at a stop.
+	keepAtEnd = 1_000
+	// keepPause is how long KeepSnapshot waits after a failure.
+	keepPause = time.Minute
+	// keepLast bounds the time for the snapshot at the end.
+	keepLast = 2 * time.Second
 )
 
 // snapshots is what a Log needs to take snapshots of its fold.
@@ -137,6 +146,34 @@ func (l *Log) WriteSnapshot(ctx context.Context) error {
 	}
 	l.mu.Unlock()
 	return nil
+}
+
+// KeepSnapshot writes a snapshot each time the log has grown far enough since the last one, and once
+// more when ctx ends; then it returns. What fails is reported to Options.Logf and tried again later.
+func (l *Log) KeepSnapshot(ctx context.Context) {
+	changed, stop := l.Changed()
+	defer stop()
+	var failed time.Time
+	for ctx.Err() == nil {
+		if l.Behind() >= keepEvery && time.Since(failed) >= keepPause {
+			if err := l.WriteSnapshot(ctx); err != nil && ctx.Err() == nil {
+				l.opts.Logf("%v", err)
+				failed = time.Now()
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+	if l.Behind() < keepAtEnd {
+		return
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepLast)
+	defer cancel()
+	if err := l.WriteSnapshot(last); err != nil {
+		l.opts.Logf("%v", err)
+	}
 }
 
 // takeSnapshot gives the state at the present place, nil when there is nothing new, and the finder that

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/approvald/approvald/internal/approvallog"
@@ -43,6 +44,8 @@ type Gate struct {
 	now   func() time.Time
 	log   *approvallog.Log
 	reqs  *approvallog.Requests
+
+	appended atomic.Bool // something, by this process
 }
 
 // Open opens the gate's log, which verifies it, and writes nothing. A gate that was never used has
@@ -55,6 +58,7 @@ func Open(cfg Config, o OpenOptions) (*Gate, error) {
 	log, err := approvallog.Open(approvallog.Options{
 		Path:        g.paths.Log,
 		Fold:        g.reqs,
+		Snapshot:    g.paths.Snapshot,
 		Guard:       o.Guard,
 		ReadDamaged: o.ReadDamaged,
 		Now:         g.now,
@@ -70,8 +74,18 @@ func Open(cfg Config, o OpenOptions) (*Gate, error) {
 	return g, nil
 }
 
+// snapshotAfter is how many records beyond the snapshot a process that has appended reads before it
+// leaves a snapshot behind for the next. The daemon takes them by itself.
+const snapshotAfter = 50_000
+
 // Close lets go of the log.
-func (g *Gate) Close() error { return g.log.Close() }
+func (g *Gate) Close() error {
+	if g.appended.Load() && g.log.Behind() >= snapshotAfter {
+		// Nothing depends on it: the next one reads the log instead.
+		_ = g.log.WriteSnapshot(context.Background())
+	}
+	return g.log.Close()
+}
 
 // Config answers the gate's configuration.
 func (g *Gate) Config() Config { return g.cfg }
@@ -144,7 +158,10 @@ func mapError(err error, doing string) error {
 // update runs decide against the exact head of the log and answers once what it appended is on
 // disk.
 func (g *Gate) update(ctx context.Context, doing string, decide func(tx *approvallog.Tx) error) error {
-	_, err := g.log.Update(ctx, decide)
+	records, err := g.log.Update(ctx, decide)
+	if len(records) > 0 {
+		g.appended.Store(true)
+	}
 	return mapError(err, doing)
 }
 
