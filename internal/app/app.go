@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/oklog/run"
@@ -41,18 +42,27 @@ type App struct {
 	fence  *dispatch.Fence
 	gate   *gate.Gate
 	before dispatch.EpochInfo // who had the gate last
+	heard  time.Time          // when an earlier daemon last heard Telegram
 	epoch  int64
 	loop   *dispatch.Loop
 
 	botLease      *lease.BotLease // the transport actor's own
 	receiverEnded chan struct{}   // closed when no more updates come in
 
-	mu        sync.Mutex
-	started   bool
-	receiver  receiver
-	trouble   error    // why the start goes no further for now
-	announced bool     // log lines are written from here on
-	held      []string // what was to be said before
+	began       time.Time
+	notifier    *notifier // nil when nobody is to be told
+	sightings   sightings
+	contact     time.Time // the watch's own: the last that dispatch was told
+	contactLost atomic.Bool
+
+	mu       sync.Mutex
+	started  bool
+	receiver receiver
+	trouble  error // why the start goes no further for now
+	// chatTrouble is why the gate's chat could not be reached when it was looked at, empty when it could.
+	chatTrouble string
+	announced   bool     // log lines are written from here on
+	held        []string // what was to be said before
 
 	stop    context.CancelCauseFunc
 	stopped context.Context
@@ -77,7 +87,7 @@ func New(o Options) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &App{opts: o, stages: newStages(), receiverEnded: make(chan struct{}), done: make(chan struct{})}
+	a := &App{opts: o, began: o.Now(), stages: newStages(), receiverEnded: make(chan struct{}), done: make(chan struct{})}
 	secrets := []transport.Secret{token}
 	if o.Config.Transport.Mode == gate.ModeWebhook {
 		if a.secret, err = o.Config.WebhookSecret(token); err != nil {
@@ -94,6 +104,10 @@ func New(o Options) (*App, error) {
 		a.log = o.Logger.WithOptions(zap.WrapCore(redact))
 	} else {
 		a.log = NewLogger(o.Stderr, redact)
+	}
+	if argv := o.Config.Attention.OnTrouble; len(argv) > 0 {
+		c := command{argv: argv, gate: o.Gate, redact: a.client.Redactor().String, limit: commandLimit}
+		a.notifier = newNotifier(c.tell, a.log.Named("trouble"))
 	}
 	a.stopped, a.stop = context.WithCancelCause(context.Background())
 	return a, nil

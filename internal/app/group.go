@@ -60,6 +60,10 @@ func (a *App) group() *run.Group {
 		actor(g, a.log, "transport", a.drainReceiver(), a.receive)
 	}
 	{
+		// Trouble: notice what keeps people from being asked or heard, and tell the operator.
+		actor(g, a.log, "trouble", a.drain(), a.watchTrouble)
+	}
+	{
 		// Service manager: READY behind everything else, then the watchdog.
 		actor(g, a.log, "service manager", a.drain(), a.report)
 	}
@@ -174,6 +178,7 @@ func (a *App) holdState(ctx context.Context) error {
 		return fmt.Errorf("write the epoch into the lease: %w", err)
 	}
 	a.epoch = epoch
+	a.heard = a.lastContact()
 	a.cleanups.push("close the epoch", func(ctx context.Context) error {
 		if a.lease.Check() != nil {
 			return nil // it is not ours to close
@@ -183,7 +188,9 @@ func (a *App) holdState(ctx context.Context) error {
 	a.loop = dispatch.New(dispatch.Options{
 		Log: dispatch.WrapLog(a.gate.Log()), Journal: deliveryLog, Requests: a.gate.Requests(), Deliveries: deliveries,
 		Sender: a.client, Payloads: a.gate, Pacer: transport.NewPacer(), Rules: dispatch.RulesOf(a.opts.Config),
-		Chat:       dispatch.Chat{ID: a.opts.Config.Telegram.ChatID, ThreadID: a.opts.Config.Telegram.MessageThreadID},
+		Chat:     dispatch.Chat{ID: a.opts.Config.Telegram.ChatID, ThreadID: a.opts.Config.Telegram.MessageThreadID},
+		Deputy:   dispatch.Chat{ID: a.opts.Config.Attention.DeputyChatID},
+		Reminder: a.opts.Config.Attention.Reminder, LastContact: a.heard, NoteContact: a.noteContact,
 		ConfigHash: a.opts.Config.Hash, Epoch: epoch, Check: a.lease.Check, Logger: a.log.Named("dispatch"), Drain: (a.drain() - a.drainReceiver()) / 2,
 	})
 	a.stages.epoch.reach()

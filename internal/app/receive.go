@@ -54,20 +54,56 @@ func (a *App) receive(ctx context.Context) error {
 }
 
 // lookAtChat warns about a chat that no card can reach, before the first request finds out. It refuses nothing: the bot may be
-// let into the chat at any time.
+// let into the chat at any time, which is looked for until it is.
 func (a *App) lookAtChat(ctx context.Context) {
-	chat := a.opts.Config.Telegram.ChatID
-	_, err := a.client.GetChat(ctx, chat)
-	remedy := ""
-	switch transport.ClassOf(err) {
-	case transport.ClassChatNotFound:
-		remedy = "check telegram.chat_id; in a private chat the person has to write to the bot first, in a group the bot has to be a member"
-	case transport.ClassForbidden:
-		remedy = "let the bot into the chat again"
-	default:
-		return
+	chats := []int64{a.opts.Config.Telegram.ChatID}
+	if deputy := a.opts.Config.Attention.DeputyChatID; deputy != 0 {
+		chats = append(chats, deputy)
 	}
-	a.log.Warn("the gate's chat cannot be reached; requests are kept until it can", zap.Int64("chat_id", chat), zap.Error(err), zap.String("remedy", remedy))
+	for warned := false; ; warned = true {
+		trouble := ""
+		for _, chat := range chats {
+			_, err := a.client.GetChat(ctx, chat)
+			remedy := chatRemedy(transport.ClassOf(err))
+			if remedy == "" {
+				continue
+			}
+			if !warned {
+				a.log.Warn("a chat of the gate cannot be reached; requests are kept until it can", zap.Int64("chat_id", chat), zap.Error(err), zap.String("remedy", remedy))
+			}
+			if trouble == "" {
+				trouble = fmt.Sprintf("chat %d cannot be reached: %v; %s", chat, err, remedy)
+			}
+		}
+		a.mu.Lock()
+		a.chatTrouble = trouble
+		a.mu.Unlock()
+		if trouble == "" {
+			return
+		}
+		again := time.NewTimer(lookAtChatEvery)
+		select {
+		case <-ctx.Done():
+			again.Stop()
+			return
+		case <-again.C:
+		}
+	}
+}
+
+// lookAtChatEvery is how often a chat that could not be reached at start is looked at again.
+const lookAtChatEvery = time.Minute
+
+// chatRemedy says what helps against a chat that is closed to the bot, nothing for one that is not.
+func chatRemedy(class transport.Class) string {
+	switch class {
+	case transport.ClassChatNotFound:
+		return "check telegram.chat_id and deputy_chat_id; in a private chat the person has to write to the bot first, in a group the bot has to be a member"
+	case transport.ClassForbidden:
+		return "let the bot into the chat again"
+	default:
+		return ""
+	}
 }
 
 // handle passes an update on. It returns nil only when the update's outcome is on disk.

@@ -44,6 +44,9 @@ func (a *App) status(ctx context.Context) (gateapi.Status, error) {
 	for _, f := range stats.Failing {
 		s.Undelivered = append(s.Undelivered, gateapi.Undelivered{Key: f.Key, Reason: f.Reason, Since: f.Since})
 	}
+	s.Troubles = a.troubles(dispatch.Alarm{
+		ChatProblem: stats.ChatProblem, ChatClosed: stats.ChatClosed, StorageProblem: stats.StorageProblem, Failing: stats.Failing,
+	})
 	if problem := deliveryProblem(stats); problem != "" {
 		s.Transport.Healthy, s.Transport.Error = false, problem
 	}

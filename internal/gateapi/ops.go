@@ -61,6 +61,9 @@ type Status struct {
 	// Undelivered are the pending requests that no person has been shown because
 	// something is wrong; never null.
 	Undelivered UndeliveredList `json:"undelivered"`
+	// Troubles are what keeps people from being asked or heard at the moment; never
+	// null.
+	Troubles TroubleList `json:"troubles"`
 }
 
 // Undelivered is a request that cannot be shown to anybody for now.
@@ -79,6 +82,36 @@ func (u UndeliveredList) MarshalJSON() ([]byte, error) {
 		return []byte("[]"), nil
 	}
 	return json.Marshal([]Undelivered(u))
+}
+
+// The codes of troubles. They are frozen: operators' commands go by them.
+const (
+	TroubleDeaf        = "deaf"              // no good exchange with Telegram for a while
+	TroubleToken       = "token-rejected"    // Telegram rejects the bot's token
+	TroubleConflict    = "updates-taken"     // another program polls with the bot's token
+	TroubleDisplaced   = "webhook-displaced" // a webhook that is not this gate's is registered
+	TroubleChat        = "chat-unreachable"  // a chat is closed to the bot
+	TroubleStorage     = "storage"           // something cannot be written
+	TroubleUndelivered = "undelivered"       // requests that nobody could be shown
+)
+
+// Trouble is something that keeps people from being asked or heard, until it is
+// over. Text is for people and holds no secret.
+type Trouble struct {
+	Code  string    `json:"code"`
+	Text  string    `json:"text"`
+	Since time.Time `json:"since"`
+}
+
+// TroubleList is a list that is never null in JSON.
+type TroubleList []Trouble
+
+// MarshalJSON implements json.Marshaler.
+func (l TroubleList) MarshalJSON() ([]byte, error) {
+	if l == nil {
+		return []byte("[]"), nil
+	}
+	return json.Marshal([]Trouble(l))
 }
 
 // Holder is the process that holds the gate's lease.

@@ -1,0 +1,128 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/approvald/approvald/internal/dispatch"
+	"github.com/approvald/approvald/internal/gateapi"
+	"github.com/approvald/approvald/internal/transport"
+)
+
+const (
+	// lookEvery is how often the daemon looks how it is doing.
+	lookEvery = 2 * time.Second
+	// silenceAtStart is how long Telegram may be silent before the first exchange without that being trouble.
+	silenceAtStart = 50 * time.Second
+)
+
+// watchTrouble looks every other second how the daemon is doing: it tells dispatch of contact with Telegram, and the operator of
+// trouble.
+func (a *App) watchTrouble(ctx context.Context) error {
+	if err := a.stages.epoch.wait(ctx); err != nil {
+		return err
+	}
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() { a.notifier.serve(ctx) })
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		a.tellContact()
+		a.notifier.consider(a.opts.Now(), a.troubles(a.loop.Alarm()))
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+}
+
+// tellContact passes on when updates could last be received.
+func (a *App) tellContact() {
+	h, ok := a.health()
+	if !ok || h.LastSuccess.IsZero() || h.LastSuccess.Equal(a.contact) {
+		return
+	}
+	a.contact = h.LastSuccess
+	// Without the monotonic reading: a machine that slept had no contact meanwhile.
+	a.loop.Contact(h.LastSuccess.Round(0))
+}
+
+// health is how the transport is doing; false before there is one.
+func (a *App) health() (transport.Health, bool) {
+	a.mu.Lock()
+	r := a.receiver
+	a.mu.Unlock()
+	if r == nil {
+		return transport.Health{}, false
+	}
+	return r.Health(), true
+}
+
+// troubles is what keeps people from being asked or heard at the moment.
+func (a *App) troubles(alarm dispatch.Alarm) []gateapi.Trouble {
+	a.mu.Lock()
+	starting, chat := a.trouble, a.chatTrouble
+	a.mu.Unlock()
+	health, ok := a.health()
+	if !ok {
+		health = transport.Health{Error: "Telegram cannot be reached yet", Patience: silenceAtStart}
+		if starting != nil {
+			health.Error = starting.Error()
+		}
+	}
+	if alarm.ChatProblem == "" && chat != "" {
+		alarm.ChatProblem, alarm.ChatClosed = chat, true
+	}
+	return a.sightings.note(a.opts.Now(), describe(a.opts.Now(), a.began, health, alarm))
+}
+
+var troubleOfCause = map[transport.Cause]string{
+	transport.CauseToken: gateapi.TroubleToken, transport.CauseConflict: gateapi.TroubleConflict,
+	transport.CauseDisplaced: gateapi.TroubleDisplaced, transport.CauseStorage: gateapi.TroubleStorage,
+}
+
+// describe names the troubles, each code once, the one that explains the others first. Since is left open.
+func describe(now, began time.Time, h transport.Health, alarm dispatch.Alarm) []gateapi.Trouble {
+	var list []gateapi.Trouble
+	add := func(code, text string) {
+		for _, t := range list {
+			if t.Code == code {
+				return
+			}
+		}
+		list = append(list, gateapi.Trouble{Code: code, Text: text})
+	}
+	if alarm.StorageProblem != "" {
+		add(gateapi.TroubleStorage, "nothing can be recorded, so nothing is sent: "+alarm.StorageProblem)
+	}
+	if code := troubleOfCause[h.Cause]; code != "" {
+		add(code, h.Error)
+	}
+	last, what := h.LastSuccess, "Telegram was last heard"
+	if last.IsZero() {
+		last, what = began, "Telegram was never heard since the start"
+	}
+	if silence := now.Sub(last.Round(0)); silence > h.Patience {
+		text := fmt.Sprintf("%s (%s ago)", what, silence.Round(time.Second))
+		if h.Error != "" {
+			text += ": " + h.Error
+		}
+		add(gateapi.TroubleDeaf, text)
+	}
+	switch {
+	case alarm.ChatClosed:
+		add(gateapi.TroubleChat, alarm.ChatProblem)
+	case len(alarm.Failing) > 0 && alarm.StorageProblem == "":
+		first := alarm.Failing[0]
+		text := fmt.Sprintf("nobody has been shown %s yet: %s", first.Key, first.Reason)
+		if more := len(alarm.Failing) - 1; more > 0 {
+			text += fmt.Sprintf(" (and %d more)", more)
+		}
+		add(gateapi.TroubleUndelivered, text)
+	}
+	return list
+}
