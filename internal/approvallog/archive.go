@@ -13,22 +13,27 @@ import (
 // can be read, and nothing may be appended while an archived request could be taken for a new one.
 // Called with l.mu held.
 func (l *Log) openArchive() error {
-	all, err := readArchive(l.opts.Path)
-	if err == nil {
-		l.segments, err = cutBefore(all, l.file)
-	}
-	if err == nil {
-		err = linked(l.segments)
-	}
-	l.base = 0
-	if n := len(l.segments); n > 0 {
-		l.base = l.segments[n-1].end()
-	}
+	var err error
+	l.segments, l.base, err = segmentsBefore(l.opts.Path, l.file)
 	l.attach()
 	if err == nil {
 		err = l.checkFollows()
 	}
 	return l.noteUnlinked(err)
+}
+
+// segmentsBefore finds the segments that the log in file goes on from, and how many records they hold.
+// When they do not follow one another, they come with the error.
+func segmentsBefore(path string, file *os.File) ([]archivedSegment, int64, error) {
+	all, err := readArchive(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	segments, err := cutBefore(all, file)
+	if err != nil || len(segments) == 0 {
+		return nil, 0, err
+	}
+	return segments, segments[len(segments)-1].end(), linked(segments)
 }
 
 // noteUnlinked keeps what is wrong with the archive until the log has been read.

@@ -89,8 +89,11 @@ func (a *archived) scan() error {
 		return err
 	}
 	mem := &memIndex{}
-	err = a.check(file, func(r Record) {
-		a.fold.Index(r, func(key string, _ bool) { mem.add(makeEntry(key, r.offset, false)) })
+	err = a.check(context.Background(), file, func(seg *segment) error {
+		for _, r := range seg.records {
+			a.fold.Index(r, func(key string, _ bool) { mem.add(makeEntry(key, r.offset, false)) })
+		}
+		return nil
 	})
 	if err != nil {
 		file.Close()
@@ -101,17 +104,17 @@ func (a *archived) scan() error {
 }
 
 // trouble names the segment in an error, and calls one that is not there damage of the log.
-func (a *archived) trouble(err error) error {
-	if _, ok := errors.AsType[*CorruptError](err); ok {
+func (s archivedSegment) trouble(err error) error {
+	if err == nil || errors.Is(err, ErrCorrupt) {
 		return err
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return &CorruptError{Path: a.path(), Reason: ReasonArchiveMissing, Detail: "the archived records are not there"}
+		return &CorruptError{Path: s.path(), Reason: ReasonArchiveMissing, Detail: "the archived records are not there"}
 	}
 	if m, ok := errors.AsType[*misread](err); ok {
-		return a.altered(m.Error())
+		return s.altered(m.Error())
 	}
-	return fmt.Errorf("archived log %s: %w", a.path(), err)
+	return fmt.Errorf("archived log %s: %w", s.path(), err)
 }
 
 func (a *archived) close() {
@@ -130,19 +133,23 @@ func (a *archived) closeFiles() {
 	a.open, a.file, a.mem = nil, nil, nil
 }
 
-// check verifies the segment in file against its seal and tells its records.
-func (s archivedSegment) check(file io.ReaderAt, tell func(Record)) error {
-	w := &walk{src: file, size: s.Bytes, path: s.path(), records: true}
-	w.each = func(seg *segment) error {
-		for _, r := range seg.records {
-			tell(r)
-		}
-		return nil
-	}
-	if err := w.run(context.Background()); err != nil {
+// check verifies the segment in file against its seal, and tells its records.
+func (s archivedSegment) check(ctx context.Context, file io.ReaderAt, each func(*segment) error) error {
+	w := &walk{src: file, size: s.Bytes, path: s.path(), records: true, each: each}
+	if err := w.run(ctx); err != nil {
 		return err
 	}
 	return s.compare(w)
+}
+
+// walk is check of the segment where it stands.
+func (s archivedSegment) walk(ctx context.Context, each func(*segment) error) error {
+	file, err := openLog(s.path())
+	if err != nil {
+		return s.trouble(err)
+	}
+	defer file.Close()
+	return s.trouble(s.check(ctx, file, each))
 }
 
 // compare compares what was read of the segment with its seal.

@@ -22,7 +22,8 @@ const (
 	ExportCSV ExportFormat = "csv"
 )
 
-// ExportOptions say what is exported. Zero bounds are open; all bounds are inclusive but Until.
+// ExportOptions say what is exported. Zero bounds are open; all bounds are inclusive but Until. Sequence
+// numbers count the records of all segments.
 type ExportOptions struct {
 	Format         ExportFormat // empty is ExportJSONLines
 	FromSeq, ToSeq int64
@@ -37,13 +38,18 @@ func (o ExportOptions) wants(r Record) bool {
 // ExportResult says what was exported and what proves where it ends.
 type ExportResult struct {
 	Records int64 // lines written, without a header
-	Head    Head  // of the last record within the bounds
-	LogHead Head  // of the whole log as it was read
+	Head    Head  // of the last record within the bounds, as it stands in its segment
+	// Segment is the archived segment that Head is in, empty for the log itself.
+	Segment string
+	LogHead Head // of the log itself as it was read
 }
 
-// Export writes a range of the log at path to out, verifying the whole log as it reads it. From a
-// damaged log it writes what stands before the damage and returns the [*CorruptError]; a torn tail
-// is left out.
+// Export writes a range of the log at path to out, with the archived segments that it goes on from,
+// verifying all of it as it reads. From a damaged one it writes what stands before the damage and
+// returns the [*CorruptError]; a torn tail is left out.
+//
+// In JSON lines of more than one segment each begins with a record that has the number 1 and no
+// predecessor, and is verified by itself.
 func Export(ctx context.Context, path string, out io.Writer, o ExportOptions) (ExportResult, error) {
 	f, err := openLog(path)
 	if err != nil {
@@ -73,24 +79,35 @@ func Export(ctx context.Context, path string, out io.Writer, o ExportOptions) (E
 		return ExportResult{}, fmt.Errorf("export format %q is neither %s nor %s", o.Format, ExportJSONLines, ExportCSV)
 	}
 
-	w := &walk{src: f, path: path, records: true}
-	w.each = func(seg *segment) error {
-		for _, r := range seg.records {
-			wanted := o.wants(r)
-			wrote, err := row(r, wanted)
-			if err != nil {
-				return fmt.Errorf("write the export: %w", err)
+	each := func(name string, base int64) func(seg *segment) error {
+		return func(seg *segment) error {
+			for _, r := range seg.records {
+				r = r.above(base)
+				wanted := o.wants(r)
+				wrote, err := row(r, wanted)
+				if err != nil {
+					return fmt.Errorf("write the export: %w", err)
+				}
+				if wanted {
+					result.Head, result.Segment = r.Head(), name
+				}
+				if wrote {
+					result.Records++
+				}
 			}
-			if wanted {
-				result.Head = r.Head()
-			}
-			if wrote {
-				result.Records++
-			}
+			return nil
 		}
-		return nil
 	}
-	err = walkToEnd(ctx, f, w)
+	segments, base, err := segmentsBefore(path, f)
+	for _, s := range segments {
+		if err == nil {
+			err = s.walk(ctx, each(s.Segment, s.Base))
+		}
+	}
+	w := &walk{src: f, path: path, records: true, each: each("", base)}
+	if err == nil {
+		err = walkToEnd(ctx, f, w)
+	}
 	result.LogHead = w.at.head
 	if ferr := buffered.Flush(); err == nil && ferr != nil {
 		err = fmt.Errorf("write the export: %w", ferr)
@@ -117,6 +134,9 @@ type asked struct {
 
 func (t *decisionTable) row(r Record, wanted bool) (bool, error) {
 	payload := membersOf(r.Payload)
+	if payload.own.carried.kind == '{' {
+		return false, nil // it stands in the segment that it was carried over from
+	}
 	switch r.Event {
 	case EventRequested:
 		t.asked[r.ActionKey] = asked{

@@ -156,7 +156,7 @@ func sameHead(a, b *Head) bool {
 	return *a == *b
 }
 
-// before returns those of the segments that were cut off before the log in file came to be. The
+// cutBefore returns those of the segments that were cut off before the log in file came to be. The
 // segment that is this very file, by its inode or by its first record, and all after it, were not:
 // either their cut was not committed, or it came after the file was opened.
 func cutBefore(segments []archivedSegment, file *os.File) ([]archivedSegment, error) {

@@ -21,7 +21,9 @@ func newSemantic(find func(Finding)) *semantic {
 
 // record looks at the next record.
 func (s *semantic) record(r Record, line, offset int64) {
-	report := func(code, message string) { s.find(Finding{code, r.Seq, line, offset, message}) }
+	report := func(code, message string) {
+		s.find(Finding{Code: code, Seq: r.Seq, Line: line, Offset: offset, Message: message})
+	}
 	key := s.keys[r.ActionKey]
 	switch r.Event {
 	case EventRequested:

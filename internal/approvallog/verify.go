@@ -1,6 +1,7 @@
 package approvallog
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,7 @@ type VerifyOptions struct {
 
 // Finding is something to look at that is no damage.
 type Finding struct {
+	Segment string `json:"segment,omitempty"` // of the archive; empty for the log itself
 	Code    string `json:"code"`
 	Seq     int64  `json:"seq"`
 	Line    int64  `json:"line"`
@@ -72,8 +74,16 @@ type Report struct {
 	Findings      []Finding `json:"findings,omitempty"`
 	FindingsTotal int64     `json:"findings_total,omitempty"`
 
+	// Segment is the archived one that has the damage, empty when it is in the log itself. Archive are
+	// the reports of all archived segments. Of [VerifyAll] only.
+	Segment string          `json:"segment,omitempty"`
+	Archive []SegmentReport `json:"archive,omitempty"`
+
 	path string
 }
+
+// Path is the file or directory that Reason is about.
+func (r Report) Path() string { return r.path }
 
 // Err is nil for a clean log, [ErrTorn] for a torn one and a [*CorruptError] for a damaged one.
 func (r Report) Err() error {
@@ -106,44 +116,51 @@ func Verify(ctx context.Context, path string, o VerifyOptions) (Report, error) {
 		return Report{}, err
 	}
 	defer f.Close()
-
-	v := &verifier{report: Report{path: path}}
-	w := &walk{src: f, path: path, records: o.Semantic, each: v.segment}
-	if o.Head != nil {
-		w.wantSeq = o.Head.Seq
-	}
+	v := &verifier{progress: o.Progress}
 	if o.Semantic {
-		v.semantic = newSemantic(v.report.find)
+		v.semantic = newSemantic(v.find)
 	}
-	v.walk, v.progress = w, o.Progress
-	err = walkToEnd(ctx, f, w)
+	if err := v.file(ctx, f, path, o.Head); err != nil {
+		return Report{}, err
+	}
 	r := &v.report
+	if o.Head != nil && r.Status != StatusCorrupt {
+		if r.HeadSeen = v.headSeen; !r.HeadSeen {
+			r.damage(headMismatch(*o.Head, v.walk))
+		}
+	}
+	if o.Progress != nil {
+		o.Progress(v.walk.size, v.walk.size)
+	}
+	return *r, nil
+}
+
+// file examines one file and fills the report, but for the noted head: that is for the caller to judge.
+func (v *verifier) file(ctx context.Context, f *os.File, path string, head *Head) error {
+	w := &walk{src: f, path: path, records: v.semantic != nil, each: v.segment}
+	if head != nil {
+		w.wantSeq = head.Seq
+	}
+	v.walk = w
+	r := &v.report
+	r.path, r.Status = path, StatusClean
+	err := walkToEnd(ctx, f, w)
 	r.Records, r.Head = w.at.line, w.at.head
 	corrupt, damaged := errors.AsType[*CorruptError](err)
 	switch {
 	case damaged:
 		r.damage(corrupt)
 	case err != nil:
-		return Report{}, fmt.Errorf("read log %s: %w", path, err)
+		return fmt.Errorf("read log %s: %w", path, err)
 	case w.tail != nil:
 		r.Status, r.Reason, r.FirstBadSeq = StatusTorn, ReasonTornTail, w.at.head.Seq+1
 		r.Line, r.Offset, r.Detail = w.at.line+1, w.tail.offset, w.tail.detail
-	default:
-		r.Status = StatusClean
 	}
 	if w.at.noLF {
-		r.find(Finding{FindingMissingLF, w.at.head.Seq, w.at.line, w.at.offset, "the last record is whole but lacks its LF; the next append adds it"})
+		v.find(Finding{Code: FindingMissingLF, Seq: w.at.head.Seq, Line: w.at.line, Offset: w.at.offset, Message: "the last record is whole but lacks its LF; the next append adds it"})
 	}
-	if o.Head != nil && !damaged {
-		r.HeadSeen = *o.Head == Head{} || o.Head.Hash == w.headSeen
-		if !r.HeadSeen {
-			r.damage(headMismatch(*o.Head, w))
-		}
-	}
-	if o.Progress != nil {
-		o.Progress(w.size, w.size)
-	}
-	return *r, nil
+	v.headSeen = v.headSeen || head != nil && (*head == Head{} || head.Hash == w.headSeen)
+	return nil
 }
 
 func headMismatch(want Head, w *walk) *CorruptError {
@@ -163,15 +180,25 @@ func (r *Report) damage(e *CorruptError) {
 // verifier turns what the walk finds into a report.
 type verifier struct {
 	report   Report
+	name     string // of the archived segment that is being read
 	walk     *walk
 	semantic *semantic
+	headSeen bool // the noted head was met, in any of the files
 	progress func(done, total int64)
+}
+
+func (v *verifier) find(f Finding) {
+	f.Segment = v.name
+	v.report.find(f)
 }
 
 func (v *verifier) segment(seg *segment) error {
 	line := v.walk.at.line
 	for _, b := range seg.backwards {
-		v.report.find(Finding{FindingTimeSteppedBack, b.seq, line + b.index + 1, b.offset, "the time stamp lies before that of the record before it"})
+		if repeatsOlder(seg.data[b.offset-seg.offset:]) {
+			continue
+		}
+		v.find(Finding{Code: FindingTimeSteppedBack, Seq: b.seq, Line: line + b.index + 1, Offset: b.offset, Message: "the time stamp lies before that of the record before it"})
 	}
 	offset := seg.offset
 	for i, r := range seg.records {
@@ -182,6 +209,14 @@ func (v *verifier) segment(seg *segment) error {
 		v.progress(seg.offset+int64(len(seg.data)), v.walk.size)
 	}
 	return nil
+}
+
+// repeatsOlder reports whether the first record of data was carried over from an archived segment, with
+// the time that it had there.
+func repeatsOlder(data []byte) bool {
+	raw, _, _ := bytes.Cut(data, []byte{'\n'})
+	var c lineChecker
+	return c.check(raw) == nil && membersOf(c.record(raw, 0).Payload).own.carried.kind == '{'
 }
 
 // openLog opens a log for reading. A missing one is an error.

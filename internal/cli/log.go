@@ -23,16 +23,16 @@ import (
 func newLogCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "log",
-		Short: "Verify, follow and export the approval log",
+		Short: "Verify, follow, export and archive the approval log",
 		Args:  cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usagef("approvald log verify", "log needs one of verify, tail, export")
+				return usagef("approvald log verify", "log needs one of verify, tail, export, archive")
 			}
 			return usagef("approvald log verify", "unknown log command %q", args[0])
 		},
 	}
-	cmd.AddCommand(newLogVerifyCommand(e), newLogTailCommand(e), newLogExportCommand(e))
+	cmd.AddCommand(newLogVerifyCommand(e), newLogTailCommand(e), newLogExportCommand(e), newLogArchiveCommand(e))
 	return cmd
 }
 
@@ -48,6 +48,9 @@ type verifyReport struct {
 	Offset      int64                 `json:"offset,omitempty"`
 	Detail      string                `json:"detail,omitempty"`
 	Findings    []approvallog.Finding `json:"findings,omitempty"`
+	// Segment is the archived one that the damage is in.
+	Segment string                      `json:"segment,omitempty"`
+	Archive []approvallog.SegmentReport `json:"archive,omitempty"`
 }
 
 func newLogVerifyCommand(e *env) *cobra.Command {
@@ -60,7 +63,10 @@ func newLogVerifyCommand(e *env) *cobra.Command {
 ends in a torn record, which the next append puts into quarantine.
 
 Records cut off the end leave a chain that verifies. To notice that, keep the head
-that is printed and give it to --head the next time.`,
+that is printed and give it to --head the next time; it may lie in the archive by then.
+
+Archived segments are verified too: each by itself, against its seal, and the links
+from one to the next.`,
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := e.loadConfig()
@@ -76,7 +82,7 @@ that is printed and give it to --head the next time.`,
 			progress := newProgress(e.ui.err)
 			opts.Progress = progress.show
 			path := cfg.Paths().Log
-			rep, err := approvallog.Verify(cmd.Context(), path, opts)
+			rep, err := approvallog.VerifyAll(cmd.Context(), path, cfg.Paths().Journal, opts)
 			progress.clear()
 			if errors.Is(err, fs.ErrNotExist) {
 				rep, err = missingLog(path)
@@ -120,7 +126,7 @@ func (e *env) verified(path string, rep approvallog.Report, headGiven bool) erro
 	if e.json {
 		out := verifyReport{
 			Status: rep.Status, Records: rep.Records, Reason: rep.Reason, FirstBadSeq: rep.FirstBadSeq,
-			Line: rep.Line, Offset: rep.Offset, Detail: rep.Detail, Findings: rep.Findings,
+			Line: rep.Line, Offset: rep.Offset, Detail: rep.Detail, Findings: rep.Findings, Segment: rep.Segment, Archive: rep.Archive,
 		}
 		if rep.Head.Seq > 0 {
 			out.Head = &rep.Head
@@ -138,18 +144,28 @@ func (e *env) verified(path string, rep approvallog.Report, headGiven bool) erro
 }
 
 func (e *env) printReport(path string, rep approvallog.Report, headGiven bool) {
+	for _, s := range rep.Archive {
+		e.ui.line("%s  archived %s, %s", string(s.Status), s.Segment, count(int(s.Records), "record"))
+	}
 	e.ui.line("%s  %s, %s", e.ui.bold(string(rep.Status)), path, count(int(rep.Records), "record"))
 	if rep.Head.Seq > 0 {
 		e.ui.line("head   %s", formatHead(rep.Head))
 	}
 	if rep.Status != approvallog.StatusClean {
 		e.ui.line("reason %s: %s", string(rep.Reason), rep.Detail)
+		if rep.Path() != path {
+			e.ui.line("file   %s", rep.Path())
+		}
 		if rep.Line > 0 {
 			e.ui.line("where  line %d, byte %d, record %d", rep.Line, rep.Offset, rep.FirstBadSeq)
 		}
 	}
 	for _, f := range rep.Findings {
-		e.ui.line("found  record %d: %s: %s", f.Seq, f.Code, f.Message)
+		in := ""
+		if f.Segment != "" {
+			in = " of " + f.Segment
+		}
+		e.ui.line("found  record %d%s: %s: %s", f.Seq, in, f.Code, f.Message)
 	}
 	if more := rep.FindingsTotal - int64(len(rep.Findings)); more > 0 {
 		e.ui.line("found  and %d more", more)
@@ -237,7 +253,7 @@ func (e *env) tail(ctx context.Context, path string, lines int, follow bool) err
 	defer func() { _ = log.Close() }()
 	changed, stop := log.Changed()
 	defer stop()
-	reader := log.NewReader(max(0, log.Head().Seq-int64(lines)))
+	reader := log.NewReader(max(0, log.Last()-int64(lines)))
 	for {
 		rec, err := reader.Next()
 		switch {
@@ -303,7 +319,9 @@ func newLogExportCommand(e *env) *cobra.Command {
 		Short: "Write the log, or a part of it, to stdout",
 		Long: `Write the log to stdout: as JSON lines, byte for byte, or as CSV of the requests
 and decisions for an auditor. --from and --to take a record's number or a time
-(2006-01-02 or RFC 3339). The head that proves where the export ends goes to stderr.`,
+(2006-01-02 or RFC 3339). Archived records come first, and numbers count over all:
+they are those that log tail and show print. In JSON lines each segment begins anew
+with record 1. The head that proves where the export ends goes to stderr.`,
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts := approvallog.ExportOptions{Format: approvallog.ExportFormat(format)}
@@ -329,7 +347,11 @@ and decisions for an auditor. --from and --to take a record's number or a time
 			if err != nil {
 				return err
 			}
-			e.ui.say("exported %s; the last is %s, the log's head is %s", count(int(res.Records), "record"), formatHead(res.Head), formatHead(res.LogHead))
+			last := formatHead(res.Head)
+			if res.Segment != "" {
+				last += " in the archived segment " + res.Segment
+			}
+			e.ui.say("exported %s; the last is %s, the log's head is %s", count(int(res.Records), "record"), last, formatHead(res.LogHead))
 			return nil
 		},
 	}

@@ -26,6 +26,7 @@ const (
 	CodePayloadDamaged  = "payload-damaged"  // the bytes kept for the request are missing or changed
 	CodeLogCorrupt      = "log-corrupt"      // the log is damaged: the gate is read-only
 	CodeLogTorn         = "log-torn"         // the log ends in a torn record
+	CodePending         = "pending"          // a request is still pending
 	CodeAppendLocked    = "append-locked"    // another process holds the append lock
 	CodeFenced          = "fenced"           // this process is no longer the one that may write
 	CodeInternal        = "internal"         // the machine failed: no space, no permission, a bug

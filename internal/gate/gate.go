@@ -44,6 +44,7 @@ type Gate struct {
 	now   func() time.Time
 	log   *approvallog.Log
 	reqs  *approvallog.Requests
+	logf  func(format string, args ...any)
 
 	appended atomic.Bool // something, by this process
 }
@@ -54,6 +55,9 @@ func Open(cfg Config, o OpenOptions) (*Gate, error) {
 	g := &Gate{cfg: cfg, paths: cfg.Paths(), fs: o.FS, now: o.Now, reqs: approvallog.NewRequests()}
 	if g.now == nil {
 		g.now = time.Now
+	}
+	if g.logf = o.Logf; g.logf == nil {
+		g.logf = func(string, ...any) {}
 	}
 	log, err := approvallog.Open(approvallog.Options{
 		Path:        g.paths.Log,

@@ -1,0 +1,125 @@
+package gate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"time"
+
+	"github.com/approvald/approvald/internal/approvallog"
+)
+
+// Archived is what [Gate.Archive] did.
+type Archived struct {
+	approvallog.Seal
+	Path    string                // the directory of the segment; empty when there was nothing to archive
+	Carried []approvallog.Request // the pending requests that go on in the new segment
+}
+
+// ArchiveOptions say how a log is archived.
+type ArchiveOptions struct {
+	// Carry lets pending requests go on in the new segment. Without it they refuse the archive.
+	Carry bool
+	// Progress is told from time to time how many bytes of the log are verified.
+	Progress func(done, total int64)
+}
+
+// Archive seals the log, with the requests that have ended, and begins a new one: see
+// [approvallog.Log.Cut] for the steps. All of the log and of its archive is verified before. The seal is
+// recorded in the delivery journal; locks are taken in the order log, journal, as everywhere.
+//
+// A daemon may run meanwhile: it goes on in the new segment, as all waiting programs do. What was
+// archived is answered as before, a grant in it can be used and revoked, and a tap on an old card is
+// told of the decision.
+//
+// Refusals: [CodePending] for a pending request without o.Carry, [CodeLogCorrupt]. A log without
+// anything to archive is left as it is, and the result has no path.
+func (g *Gate) Archive(ctx context.Context, o ArchiveOptions) (Archived, error) {
+	const doing = "archive the log"
+	report, err := approvallog.VerifyAll(ctx, g.paths.Log, g.paths.Journal, approvallog.VerifyOptions{Progress: o.Progress})
+	if errors.Is(err, fs.ErrNotExist) {
+		return Archived{}, nil // Open has made sure that none is missing
+	}
+	if err == nil && report.Status == approvallog.StatusCorrupt {
+		err = report.Err()
+	}
+	if err != nil {
+		return Archived{}, mapError(err, doing)
+	}
+	if err := g.fs.MkdirAll("home", g.paths.Daemon, 0o700); err != nil {
+		return Archived{}, internalError(err, "%s", doing)
+	}
+	journal, err := approvallog.Open(approvallog.Options{Path: g.paths.Journal, Now: g.now, FS: g.fs})
+	if err != nil {
+		return Archived{}, mapError(err, "open the delivery journal")
+	}
+	defer journal.Close() // what was written through it is on disk
+
+	var done Archived
+	done.Seal, err = g.log.Cut(ctx, g.cut(ctx, o.Carry, journal, &done.Carried))
+	if errors.Is(err, approvallog.ErrNothingToArchive) {
+		return Archived{}, nil
+	}
+	if err != nil {
+		return Archived{}, mapError(err, doing)
+	}
+	done.Path = filepath.Join(g.paths.Archive, done.Segment)
+	if err := approvallog.IndexArchive(ctx, g.fs, g.paths.Log, done.Seal, g.reqs); err != nil {
+		g.logf("the archived log is complete but has no index, so that looking for its requests takes longer: %v", err)
+	}
+	return done, nil
+}
+
+func (g *Gate) cut(ctx context.Context, carry bool, journal *approvallog.Log, carried *[]approvallog.Request) approvallog.Cut {
+	var now time.Time
+	return approvallog.Cut{
+		// Afterwards whatever is pending can still be decided.
+		Close: func(tx *approvallog.Tx) error {
+			now = tx.Now()
+			for _, r := range g.reqs.Pending() {
+				if err := g.recordExpiry(tx, r.Key); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		Carry: func() ([]approvallog.Draft, error) {
+			pending := g.reqs.Pending()
+			if len(pending) > 0 && !carry {
+				return nil, stillPending(pending)
+			}
+			var drafts []approvallog.Draft
+			for _, r := range pending {
+				more, err := g.reqs.CarryOver(r.Key)
+				if err != nil {
+					return nil, err
+				}
+				drafts = append(drafts, more...)
+			}
+			*carried = pending
+			return drafts, nil
+		},
+		Recent: func() map[string][]time.Time { return g.reqs.Recent(now) },
+		Announce: func(s approvallog.Seal) error {
+			_, err := journal.Update(ctx, func(tx *approvallog.Tx) error {
+				return appendOne(tx, approvallog.Draft{Event: approvallog.EventArchiveSealed, Actor: systemActor, Payload: s})
+			})
+			if err != nil {
+				return fmt.Errorf("record the seal in the delivery journal: %w", err)
+			}
+			return nil
+		},
+	}
+}
+
+// stillPending refuses an archive, naming the request that has waited longest.
+func stillPending(pending []approvallog.Request) error {
+	others := ""
+	if n := len(pending) - 1; n > 0 {
+		others = fmt.Sprintf(", and %d more", n)
+	}
+	return refuse(CodePending, "wait until it is decided, or carry it over: approvald log archive --carry",
+		"nothing was archived: the request %q of %s is pending%s", clip(pending[0].Key), pending[0].Requester, others)
+}
