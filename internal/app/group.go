@@ -188,7 +188,7 @@ func (a *App) holdState(ctx context.Context) error {
 	a.loop = dispatch.New(dispatch.Options{
 		Log: dispatch.WrapLog(a.gate.Log()), Journal: deliveryLog, Requests: a.gate.Requests(), Deliveries: deliveries,
 		Sender: a.client, Payloads: a.gate, Pacer: transport.NewPacer(), Rules: dispatch.RulesOf(a.opts.Config),
-		Chat:     dispatch.Chat{ID: a.opts.Config.Telegram.ChatID, ThreadID: a.opts.Config.Telegram.MessageThreadID},
+		Chat:     dispatch.Chat{ID: a.opts.Config.Telegram.ChatID, ThreadID: a.opts.Config.Telegram.MessageThreadID, FollowMigration: true},
 		Deputy:   dispatch.Chat{ID: a.opts.Config.Attention.DeputyChatID},
 		Reminder: a.opts.Config.Attention.Reminder, LastContact: a.heard, NoteContact: a.noteContact,
 		ConfigHash: a.opts.Config.Hash, Epoch: epoch, Check: a.lease.Check, Logger: a.log.Named("dispatch"), Drain: (a.drain() - a.drainReceiver()) / 2,

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/approvald/approvald/internal/approvallog"
 	"github.com/approvald/approvald/internal/transport"
 )
@@ -30,8 +28,7 @@ const helpText = "Requests appear here as cards with buttons. Approve needs the 
 // ends at the first look.
 func (l *Loop) handleMessage(ctx context.Context, m transport.Message) error {
 	if m.MigrateTo != 0 {
-		l.o.Logger.Warn("the group became a supergroup; set telegram.chat_id to its new id",
-			zap.Int64("chat", m.Chat.ID), zap.Int64("new_chat", m.MigrateTo))
+		l.mailbox.put(ChatMigrated{From: m.Chat.ID, To: m.MigrateTo})
 		return nil
 	}
 	if m.From == nil || m.From.IsBot || m.SenderChat != nil || !l.o.Rules.Known(m.From.ID) {
@@ -64,7 +61,7 @@ func (l *Loop) handleMessage(ctx context.Context, m transport.Message) error {
 // speaksIn reports whether the bot answers in the chat of a message: in the gate's own, and to an approver alone. What
 // waits is nobody's business in other groups that the bot was put into.
 func (l *Loop) speaksIn(m transport.Message) bool {
-	return m.Chat.ID == l.o.Chat.ID || m.Chat.ID == m.From.ID || m.Chat.Type == "supergroup" && l.o.Chat.FollowMigration
+	return m.Chat.ID == l.home.Load() || m.Chat.ID == m.From.ID
 }
 
 // reply answers a message, soon and with no second try.
@@ -111,7 +108,7 @@ func (l *Loop) show(ctx context.Context, m transport.Message, key string) error 
 	}
 	err := l.o.Journal.View(func() {
 		for d := range l.o.Deliveries.Of(CycleID{Key: req.Key, Seq: req.Seq}) {
-			if d.Kind == KindCard && d.MessageID != 0 && d.ChatID == m.Chat.ID {
+			if d.Kind == KindCard && d.MessageID != 0 && !d.Gone && d.ChatID == m.Chat.ID {
 				card, there = d, true
 			}
 		}

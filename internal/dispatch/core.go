@@ -14,7 +14,7 @@ import (
 type Chat struct {
 	ID       int64
 	ThreadID int64 // forum topic, 0 for none
-	// FollowMigration lets the core go on in the supergroup that the chat became.
+	// FollowMigration lets the core go on in the supergroup that the chat became, until the configuration names it.
 	FollowMigration bool
 }
 
@@ -54,13 +54,15 @@ type Core struct {
 	lastCall      int64
 	recovered     bool
 	// owing are the keys with messages that were not settled when the core was started.
-	owing      map[string]bool
-	threadLost bool
-	answered   *recent
-	refusals   refusals
-	contact    contact
-	now        time.Time
-	out        []Effect
+	owing map[string]bool
+	// topicBack is until when the forum topic is not tried.
+	topicBack time.Time
+	movedFrom int64 // the group that became the chat, 0 for none
+	answered  *recent
+	refusals  refusals
+	contact   contact
+	now       time.Time
+	out       []Effect
 }
 
 // op is the work on one asking of a request.
@@ -75,6 +77,7 @@ type op struct {
 	// retry is, for each chat, the delivery that was intended and certainly not sent, to be sent as it is.
 	retry    map[int64]string
 	remindAt time.Time // when this asking is looked at for a reminder
+	first    bool      // somebody asked to see its card
 	expiring bool
 	// expireAgain is when an expiry that could not be recorded is tried again.
 	expireAgain time.Time
@@ -102,6 +105,9 @@ func (c *Core) Step(now time.Time, ev Event) []Effect {
 	switch ev := ev.(type) {
 	case Loaded:
 		c.deliveries = ev.Deliveries
+		if to := ev.Deliveries.movedTo[c.chat.ID]; to != 0 && c.chat.FollowMigration {
+			c.movedFrom, c.chat.ID = c.chat.ID, to
+		}
 		c.owing = ev.Deliveries.unsettledKeys()
 		c.contact.last = ev.LastContact
 	case RequestChanged:
@@ -118,6 +124,14 @@ func (c *Core) Step(now time.Time, ev Event) []Effect {
 		c.expired(ev)
 	case TapRuled:
 		c.tapRuled(ev)
+	case ChatClosed:
+		c.chatClosed(ev)
+	case ChatMigrated:
+		c.moved(ev.From, ev.To)
+	case CardGone:
+		c.cardGone(ev)
+	case ShowWanted:
+		c.showWanted(ev)
 	case ChatOpened:
 		if l := c.lanes[ev.ChatID]; l != nil {
 			l.open()

@@ -40,6 +40,7 @@ type Delivery struct {
 	SentAt      time.Time // when that became known
 	Phase       Phase
 	Settled     approvallog.State // what the message was settled to, empty for not at all
+	Gone        bool              // the message was deleted, or its chat is closed for good
 	Reason      string            // why it failed or is unknown
 }
 
@@ -58,6 +59,8 @@ type Deliveries struct {
 	byNonce map[string]*Delivery
 	cycles  map[CycleID]*cycleLog
 	last    int64 // sequence number of the last record applied
+	// movedTo are the supergroups that groups became.
+	movedTo map[int64]int64
 	absence absence
 }
 
@@ -73,6 +76,7 @@ func NewDeliveries() *Deliveries {
 		byID:    make(map[string]*Delivery),
 		byNonce: make(map[string]*Delivery),
 		cycles:  make(map[CycleID]*cycleLog),
+		movedTo: make(map[int64]int64),
 	}
 }
 
@@ -145,6 +149,7 @@ func (d *Deliveries) unsettledKeys() map[string]bool {
 func (d *Deliveries) clone() *Deliveries {
 	c := NewDeliveries()
 	c.epoch, c.opened, c.closed, c.last, c.absence = d.epoch, d.opened, d.closed, d.last, d.absence
+	maps.Copy(c.movedTo, d.movedTo)
 	for id, log := range d.cycles {
 		copied := &cycleLog{notes: slices.Clip(log.notes)}
 		for _, p := range log.deliveries {
@@ -192,13 +197,18 @@ func (d *Deliveries) Apply(rec approvallog.Record) error {
 	case EventDeliverySent:
 		return fold(rec, func(p sentPayload) { d.sent(rec.TS, p) })
 	case EventDeliveryFailed:
-		return fold(rec, func(p failedPayload) { d.stall(p.Delivery, PhaseFailed, p.Reason) })
+		return fold(rec, func(p failedPayload) {
+			d.stall(p.Delivery, PhaseFailed, p.Reason)
+			if known := d.byID[p.Delivery]; known != nil && p.MigrateTo != 0 {
+				d.movedTo[known.ChatID] = p.MigrateTo
+			}
+		})
 	case EventDeliveryUnknown:
 		return fold(rec, func(p unknownPayload) { d.stall(p.Delivery, PhaseUnknown, p.Reason) })
 	case EventDeliverySettled:
 		return fold(rec, func(p settledPayload) {
 			if known := d.byID[p.Delivery]; known != nil {
-				known.Settled = p.State
+				known.Settled, known.Gone = p.State, p.How == HowGone
 			}
 		})
 	case EventApprovalNoted:

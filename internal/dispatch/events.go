@@ -46,6 +46,13 @@ type (
 		Tap        Tap
 		Ruling     Ruling
 	}
+	// ChatClosed: the bot was blocked in this chat, or removed from it.
+	ChatClosed struct {
+		ChatID int64
+		Reason string
+	}
+	// ChatMigrated: a group became a supergroup, which is another chat.
+	ChatMigrated struct{ From, To int64 }
 	// ChatOpened: the bot may speak in this chat again.
 	ChatOpened struct{ ChatID int64 }
 	// Contacted: updates could be received at this time. It says nothing about the time since the last of its kind.
@@ -66,6 +73,8 @@ func (Prepared) isEvent()       {}
 func (CallDone) isEvent()       {}
 func (Expired) isEvent()        {}
 func (TapRuled) isEvent()       {}
+func (ChatClosed) isEvent()     {}
+func (ChatMigrated) isEvent()   {}
 func (ChatOpened) isEvent()     {}
 func (Contacted) isEvent()      {}
 func (CardGone) isEvent()       {}
@@ -103,6 +112,7 @@ type (
 	Menu struct {
 		ChatID    int64
 		MessageID int64
+		Delivery  string
 		Request   approvallog.Request
 		Nonce     Nonce
 		Reasons   bool
@@ -198,6 +208,7 @@ const (
 	ResultUnknown   ResultKind = "unknown"   // a message may have been sent
 	ResultRefused   ResultKind = "refused"   // this message, for good
 	ResultClosed    ResultKind = "closed"    // everything in this chat, until a person changes something
+	ResultToken     ResultKind = "token"     // everything, until the bot's token is replaced
 	ResultThread    ResultKind = "thread-not-found"
 	ResultMigrated  ResultKind = "migrated"
 	ResultGone      ResultKind = "gone" // the message to edit

@@ -29,11 +29,13 @@ func (p pause) after(n int) time.Duration {
 	return d
 }
 
-// lane is one chat: what is to be done there, and the one thing that is being done. New cards go first, the oldest
-// asking before the others, then notices, then edits; but of a flood of cards no more than fairCards in a row.
+// lane is one chat: what is to be done there, and the one thing that is being done. New cards go first, the askers by
+// turns and the oldest asking of each before the others, then notices, then edits; but of a flood of cards no more than fairCards in a row.
 type lane struct {
 	chatID  int64
 	cards   []CycleID
+	served  map[string]int64 // asker -> the turn when a card of theirs went out, while others wait
+	turn    int64
 	notices []*notice
 	edits   []*edit
 	inRow   int // cards since something else had its turn
@@ -97,22 +99,21 @@ func (c *Core) lane(chatID int64) *lane {
 }
 
 func (c *Core) startCard(l *lane) bool {
-	for i, id := range l.cards {
-		o := c.ops[id]
-		if o == nil || o.next.After(c.now) {
-			continue
-		}
-		l.cards = slices.Delete(l.cards, i, i+1)
-		l.busy = &task{op: o}
-		if o.documents < 0 {
-			l.busy.stage = stagePreparing
-			c.emit(Prepare{Request: o.req})
-			return true
-		}
-		c.intend(l)
+	i := c.next(l)
+	if i < 0 {
+		return false
+	}
+	o := c.ops[l.cards[i]]
+	l.cards = slices.Delete(l.cards, i, i+1)
+	l.serve(o.req.Requester)
+	l.busy = &task{op: o}
+	if o.documents < 0 {
+		l.busy.stage = stagePreparing
+		c.emit(Prepare{Request: o.req})
 		return true
 	}
-	return false
+	c.intend(l)
+	return true
 }
 
 func (c *Core) prepared(ev Prepared) {
@@ -190,7 +191,7 @@ func (c *Core) thread(l *lane) int64 {
 	switch {
 	case c.isDeputy(l.chatID):
 		return c.o.Deputy.ThreadID
-	case c.threadLost:
+	case c.topicOff():
 		return 0
 	default:
 		return c.chat.ThreadID
@@ -323,16 +324,14 @@ func (c *Core) sent(l *lane, r Result) {
 		c.backOff(o, pauseUnknown, "not known whether it was sent: "+r.Reason)
 		c.record(l, EventDeliveryUnknown, unknownPayload{Delivery: t.delivery, Reason: r.Reason})
 	case ResultThread:
-		if !c.threadLost && c.chat.ThreadID != 0 {
-			c.threadLost = true
-			c.emit(Complain{Key: o.id.Key, Text: "the forum topic is gone; sending to the chat without it until the daemon is started again"})
+		if c.loseTopic(l, o.id.Key) {
 			c.send(l)
 			return
 		}
 		c.refused(l, r)
 	case ResultRefused:
 		c.refused(l, r)
-	case ResultClosed:
+	case ResultClosed, ResultToken:
 		c.pauseLane(l, pauseClosed, r.Reason)
 		c.complain(o, r.Reason)
 		c.record(l, EventDeliveryFailed, failedPayload{Delivery: t.delivery, Class: r.Class, Reason: r.Reason})
@@ -362,15 +361,12 @@ func (c *Core) refused(l *lane, r Result) {
 	c.record(l, EventDeliveryFailed, failedPayload{Delivery: l.busy.delivery, Class: r.Class, Reason: r.Reason})
 }
 
-// migrated deals with a group that became a supergroup: another chat, which decides nothing until the configuration
-// says so.
+// migrated deals with a send to a group that became a supergroup.
 func (c *Core) migrated(l *lane, r Result) {
 	t := l.busy
 	failed := failedPayload{Delivery: t.delivery, Class: r.Class, Reason: r.Reason, MigrateTo: r.MigrateTo}
-	if c.chat.FollowMigration && c.chat.ID == l.chatID && r.MigrateTo != 0 {
-		c.chat.ID = r.MigrateTo // rehome takes along what waits, once the outcome is on disk
-		c.emit(Complain{Key: t.op.id.Key, Text: "the group became a supergroup; going on there"})
-	} else {
+	// rehome takes along what waits, once the outcome is on disk.
+	if c.chat.ID == l.chatID && !c.moved(l.chatID, r.MigrateTo) {
 		c.pauseLane(l, pauseClosed, r.Reason)
 		c.complain(t.op, r.Reason)
 	}

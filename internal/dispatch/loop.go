@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -64,6 +65,7 @@ type Loop struct {
 	draining bool // nothing new is begun
 
 	mailbox mailbox
+	home    atomic.Int64   // the chat where the cards go now
 	running sync.WaitGroup // effects that are being run
 	answers chan struct{}  // slots for answers to taps
 	replies chan struct{}  // slots for replies to commands, which may wait
@@ -101,6 +103,7 @@ func New(o Options) *Loop {
 		fatal:     make(chan error, 1),
 		cancelled: make(map[int64]context.CancelFunc),
 	}
+	l.home.Store(o.Chat.ID)
 	l.calls, l.stopCalls = context.WithCancel(context.Background())
 	return l
 }
@@ -187,6 +190,7 @@ func (l *Loop) Run(ctx context.Context) error {
 
 // setTimer sets the timer to when the core wants to be woken.
 func (l *Loop) setTimer(t *time.Timer) {
+	l.home.Store(l.core.chat.ID)
 	const never = time.Hour
 	wait := never
 	if next, ok := l.core.Next(); ok {
@@ -328,7 +332,10 @@ func (l *Loop) HandleUpdate(ctx context.Context, u transport.Update) error {
 	case u.Message != nil:
 		return l.handleMessage(ctx, *u.Message)
 	case u.Chat != nil:
-		if u.Chat.New == "member" || u.Chat.New == "administrator" {
+		switch u.Chat.New {
+		case "left", "kicked":
+			l.mailbox.put(ChatClosed{ChatID: u.Chat.Chat.ID, Reason: "the bot was blocked in the chat, or removed from it"})
+		default:
 			l.mailbox.put(ChatOpened{ChatID: u.Chat.Chat.ID})
 		}
 	}

@@ -146,11 +146,10 @@ func (c *Core) noticeSent(l *lane, r Result) {
 		return
 	case ResultLimited:
 		c.mute(l, r)
-	case ResultClosed:
+	case ResultClosed, ResultToken:
 		c.pauseLane(l, pauseClosed, r.Reason)
 	case ResultThread:
-		if !c.threadLost && c.chat.ThreadID != 0 {
-			c.threadLost = true
+		if c.loseTopic(l, n.op.id.Key) {
 			c.sendNotice(l)
 			return
 		}

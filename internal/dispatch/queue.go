@@ -93,15 +93,20 @@ func (c *Core) shown(id CycleID) bool {
 	return c.shownIn(id, c.chat.ID) || c.shownIn(id, c.o.Deputy.ID)
 }
 
-// shownIn reports whether a card is known to be in the deputy's chat, or in the gate's own. A card in a chat that the
-// gate's own once was counts for that: people still see it.
+// shownIn reports whether a card is known to be in a chat. One that was deleted is sent once more; when that was deleted
+// too, somebody wants it so.
 func (c *Core) shownIn(id CycleID, chatID int64) bool {
+	gone := 0
 	for d := range c.deliveries.Of(id) {
-		if d.Kind == KindCard && d.Phase == PhaseSent && c.isDeputy(d.ChatID) == c.isDeputy(chatID) {
+		switch {
+		case d.Kind != KindCard || d.Phase != PhaseSent || d.ChatID != chatID:
+		case d.Gone:
+			gone++
+		default:
 			return true
 		}
 	}
-	return false
+	return gone > 1
 }
 
 // waiting reports whether an intent of a dead process is still to be recorded as unknown, before anything new is made.

@@ -324,7 +324,9 @@ func resultOf(sent transport.Message, err error) Result {
 		r.Kind = ResultMigrated
 	case transport.ClassThreadNotFound:
 		r.Kind = ResultThread
-	case transport.ClassToken, transport.ClassForbidden, transport.ClassChatNotFound:
+	case transport.ClassToken:
+		r.Kind = ResultToken
+	case transport.ClassForbidden, transport.ClassChatNotFound:
 		r.Kind = ResultClosed
 	case transport.ClassUnknownOutcome:
 		r.Kind = ResultUnknown
@@ -360,5 +362,10 @@ func (l *Loop) menu(ctx context.Context, e Menu) error {
 	if e.Reasons {
 		keys = ReasonKeyboard(card.Rule.RejectReasons, e.Nonce)
 	}
-	return l.o.Sender.EditMessageReplyMarkup(ctx, transport.EditMessageReplyMarkup{ChatID: e.ChatID, MessageID: e.MessageID, Keyboard: keys})
+	err := l.o.Sender.EditMessageReplyMarkup(ctx, transport.EditMessageReplyMarkup{ChatID: e.ChatID, MessageID: e.MessageID, Keyboard: keys})
+	if transport.ClassOf(err) == transport.ClassGone {
+		l.mailbox.put(CardGone{Delivery: e.Delivery})
+		return nil
+	}
+	return err
 }

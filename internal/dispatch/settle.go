@@ -9,7 +9,7 @@ import (
 
 // mayOwe reports whether a message may be in a chat, known or not, that has to show its request's end.
 func mayOwe(d Delivery) bool {
-	return (d.Kind == KindCard || d.Kind == KindReminder) && d.Phase != PhaseFailed
+	return (d.Kind == KindCard || d.Kind == KindReminder) && d.Phase != PhaseFailed && !d.Gone
 }
 
 // owes reports whether a message is still to be rewritten when its request has come to this state. A reminder is
@@ -17,7 +17,7 @@ func mayOwe(d Delivery) bool {
 func owes(d Delivery, want approvallog.State) bool {
 	switch d.Kind {
 	case KindCard:
-		return d.Settled != want
+		return d.Settled != want && !d.Gone
 	case KindReminder:
 		// One whose id never became known cannot be rewritten; it has no buttons either.
 		return d.Settled == "" && d.MessageID != 0
@@ -124,7 +124,18 @@ func (c *Core) edited(l *lane, r Result) {
 		} else {
 			c.settled(l, HowEdited, "")
 		}
-	case ResultGone, ResultClosed, ResultMigrated, ResultThread:
+	case ResultGone:
+		if t.state == "" {
+			// The card of a request that still waits was deleted; it is sent once more.
+			c.record(l, EventDeliverySettled, settledPayload{Delivery: t.delivery, State: approvallog.StatePending, How: HowGone, Reason: r.Reason})
+			return
+		}
+		c.settled(l, HowGone, r.Reason)
+	case ResultToken:
+		e.failures++
+		e.next = c.now.Add(pauseClosed.after(e.failures))
+		c.notShown(l)
+	case ResultClosed, ResultMigrated, ResultThread:
 		c.settled(l, HowGone, r.Reason)
 	case ResultRefused:
 		if e.strip == "" && t.state != "" && t.kind == KindCard {
@@ -183,7 +194,7 @@ func (c *Core) tapRuled(ev TapRuled) {
 	}
 	if r.Outcome == OutcomeReasons || r.Outcome == OutcomeBack {
 		if id := orInt(ev.Tap.MessageID, d.MessageID); id != 0 {
-			c.emit(Menu{ChatID: d.ChatID, MessageID: id, Request: r.Request, Nonce: r.Button.Nonce, Reasons: r.Outcome == OutcomeReasons})
+			c.emit(Menu{ChatID: d.ChatID, MessageID: id, Delivery: d.ID, Request: r.Request, Nonce: r.Button.Nonce, Reasons: r.Outcome == OutcomeReasons})
 		}
 	}
 	if o := c.ops[d.Cycle]; o != nil {

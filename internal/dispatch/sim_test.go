@@ -65,6 +65,7 @@ type simMessage struct {
 	buttons bool
 	state   approvallog.State
 	deleted bool
+	missed  bool // the daemon has found out
 	hash    string
 }
 

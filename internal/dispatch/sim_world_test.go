@@ -49,6 +49,11 @@ func (s *sim) telegram(e Call) Result {
 	case StripButtons:
 		return s.edit(a.MessageID, lost, func(m *simMessage) { m.buttons = false; m.state = "stripped" })
 	case EditProgress:
+		if m := s.messages[a.MessageID]; m != nil && m.deleted && !m.missed {
+			// A card whose deletion shows while its request waits is sent once more.
+			m.missed = true
+			s.excused[m.cycle]++
+		}
 		return s.edit(a.MessageID, lost, func(m *simMessage) {
 			if m.nonce != a.Nonce {
 				s.failf("an edit gave message %d the buttons of another", m.id)

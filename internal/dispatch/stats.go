@@ -39,8 +39,11 @@ const maxFailing = 200
 // Stats describes the core's state as of now.
 func (c *Core) Stats() Stats {
 	s := Stats{RefusedTaps: c.refusals.total}
-	if c.threadLost {
-		s.Degraded = "the forum topic is gone: cards go to the chat without it"
+	switch {
+	case c.movedFrom != 0:
+		s.Degraded = c.movedText()
+	case c.topicOff():
+		s.Degraded = "the forum topic is closed or gone: cards go to the chat without it"
 	}
 	a := c.Alarm()
 	s.ChatProblem, s.ChatClosed, s.Failing = a.ChatProblem, a.ChatClosed, a.Failing

@@ -1,0 +1,104 @@
+package dispatch
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/approvald/approvald/internal/approvallog"
+)
+
+// topicRetry is how long cards go to the chat without its topic before the topic is tried again: somebody may have
+// opened it again, and Telegram does not say so.
+const topicRetry = 15 * time.Minute
+
+// topicOff reports whether the forum topic was found closed or gone a short while ago.
+func (c *Core) topicOff() bool { return c.now.Before(c.topicBack) }
+
+// loseTopic falls back to the chat without its topic. It reports whether that is news, and so worth a try.
+func (c *Core) loseTopic(l *lane, key string) bool {
+	if c.isDeputy(l.chatID) || c.chat.ThreadID == 0 || c.topicOff() {
+		return false
+	}
+	c.topicBack = c.now.Add(topicRetry)
+	c.emit(Complain{Key: key, Text: "the forum topic is closed or gone; sending to the chat without it, and trying the topic again in a while"})
+	return true
+}
+
+// chatClosed notes that the bot was blocked or removed. What waits stays, and is tried again now and then: Telegram does
+// not promise to tell when the way is open again.
+func (c *Core) chatClosed(ev ChatClosed) {
+	if l := c.lanes[ev.ChatID]; l != nil {
+		c.pauseLane(l, pauseClosed, ev.Reason)
+		c.emit(Complain{Text: ev.Reason})
+	}
+}
+
+// moved goes on in the supergroup that the gate's group became. Open cards are sent again there: in the group that is no
+// more, their buttons reach nobody. Who may decide does not depend on the chat, so nobody gains anything by it.
+func (c *Core) moved(from, to int64) bool {
+	if !c.chat.FollowMigration || c.chat.ID != from || to == 0 {
+		return false
+	}
+	c.chat.ID, c.movedFrom = to, from
+	c.emit(Complain{Text: c.movedText()})
+	if l := c.lanes[from]; l != nil && l.busy == nil {
+		c.rehome(l)
+	}
+	for _, o := range c.sorted() {
+		c.evaluate(o)
+	}
+	return true
+}
+
+func (c *Core) movedText() string {
+	return fmt.Sprintf("the group became the supergroup %d: cards go there; set telegram.chat_id to it", c.chat.ID)
+}
+
+// cardGone notes that the message of a pending request's card was deleted, so that it is sent once more.
+func (c *Core) cardGone(ev CardGone) {
+	d, ok := c.deliveries.ByID(ev.Delivery)
+	if o := c.ops[d.Cycle]; ok && !d.Gone && d.Kind == KindCard && o != nil && o.pending() {
+		c.journal(EventDeliverySettled, d.Cycle.Key, settledPayload{Delivery: d.ID, State: approvallog.StatePending, How: HowGone, Reason: "deleted"})
+	}
+}
+
+// showWanted lets a request's card go out next, where it is not in the chat yet.
+func (c *Core) showWanted(ev ShowWanted) {
+	if o := c.ops[c.current[ev.Key]]; o != nil && o.pending() {
+		o.first = true
+		c.evaluate(o)
+	}
+}
+
+// next is the place in the lane of the card that is to go out next, -1 for none: one that somebody asked to see; else
+// one of the asker who was served longest ago, the oldest of that asker's. So a request goes out at the next turn,
+// however many of another asker wait.
+func (c *Core) next(l *lane) int {
+	best := -1
+	var first bool
+	var turn int64
+	for i, id := range l.cards {
+		o := c.ops[id]
+		if o == nil || o.next.After(c.now) {
+			continue
+		}
+		served := l.served[o.req.Requester]
+		if best < 0 || o.first && !first || o.first == first && served < turn {
+			best, first, turn = i, o.first, served
+		}
+	}
+	return best
+}
+
+// serve takes a card out of the lane and counts it as its asker's turn.
+func (l *lane) serve(asker string) {
+	if len(l.cards) == 0 {
+		clear(l.served)
+		return
+	}
+	if l.served == nil {
+		l.served = make(map[string]int64)
+	}
+	l.turn++
+	l.served[asker] = l.turn
+}
