@@ -42,7 +42,6 @@ type App struct {
 	fence  *dispatch.Fence
 	gate   *gate.Gate
 	before dispatch.EpochInfo // who had the gate last
-	heard  time.Time          // when an earlier daemon last heard Telegram
 	epoch  int64
 	loop   *dispatch.Loop
 

@@ -178,7 +178,6 @@ func (a *App) holdState(ctx context.Context) error {
 		return fmt.Errorf("write the epoch into the lease: %w", err)
 	}
 	a.epoch = epoch
-	a.heard = a.lastContact()
 	a.cleanups.push("close the epoch", func(ctx context.Context) error {
 		if a.lease.Check() != nil {
 			return nil // it is not ours to close
@@ -190,7 +189,7 @@ func (a *App) holdState(ctx context.Context) error {
 		Sender: a.client, Payloads: a.gate, Pacer: transport.NewPacer(), Rules: dispatch.RulesOf(a.opts.Config),
 		Chat:     dispatch.Chat{ID: a.opts.Config.Telegram.ChatID, ThreadID: a.opts.Config.Telegram.MessageThreadID, FollowMigration: true},
 		Deputy:   dispatch.Chat{ID: a.opts.Config.Attention.DeputyChatID},
-		Reminder: a.opts.Config.Attention.Reminder, LastContact: a.heard, NoteContact: a.noteContact,
+		Reminder: a.opts.Config.Attention.Reminder, LastContact: a.lastContact(), NoteContact: a.noteContact,
 		ConfigHash: a.opts.Config.Hash, Epoch: epoch, Check: a.lease.Check, Logger: a.log.Named("dispatch"), Drain: (a.drain() - a.drainReceiver()) / 2,
 	})
 	a.stages.epoch.reach()

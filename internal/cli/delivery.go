@@ -2,70 +2,136 @@ package cli
 
 import (
 	"context"
-	"slices"
 	"time"
 
+	"github.com/approvald/approvald/internal/approvallog"
 	"github.com/approvald/approvald/internal/gateapi"
 )
 
-// When a waiting program looks whether its request has reached anybody. A
-// request that cannot be delivered is told within ten seconds.
+// When a waiting program looks whether its request has reached anybody. What
+// keeps it from that is told within ten seconds.
 const (
 	firstLook = 2 * time.Second
 	nextLooks = 5 * time.Second
 )
 
-// watchDelivery tells the person who waits for a request when it cannot be
-// shown to anybody, and why, until stop is called. Only the daemon knows that;
-// while none answers there is nothing to tell.
-func (e *env) watchDelivery(ctx context.Context, key string) (stop func()) {
-	clients, err := e.clients(e.loadConfig())
-	if err != nil {
-		return func() {}
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer func() {
-			for _, c := range clients {
-				c.Close()
-			}
-		}()
-		told := ""
-		for pause := firstLook; ; pause = nextLooks {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(pause):
-			}
-			told = e.tellDelivery(ctx, clients, key, told)
-		}
-	}()
-	return func() {
-		cancel()
-		<-done
-	}
+// waited is how a wait ended, as --json prints it: the request, and what kept
+// people from being asked or heard when it was looked last; never null.
+type waited struct {
+	approvallog.Request
+	Troubles gateapi.TroubleList `json:"troubles"`
 }
 
-// tellDelivery looks once and answers what the person knows now.
-func (e *env) tellDelivery(ctx context.Context, clients []*gateapi.Client, key, told string) string {
-	for _, c := range clients {
+// deliveryWatch tells the person who waits for a request when it cannot be shown
+// to anybody, or nobody can answer, and why. Only the daemon knows that; while
+// none answers there is nothing to tell.
+type deliveryWatch struct {
+	ui      *ui
+	key     string
+	clients []*gateapi.Client
+	told    []gateapi.Trouble
+	cancel  context.CancelFunc
+	done    chan struct{}
+}
+
+// watchDelivery begins to look, until stop is called.
+func (e *env) watchDelivery(ctx context.Context, key string) *deliveryWatch {
+	clients, err := e.clients(e.loadConfig())
+	if err != nil {
+		clients = nil // the wait itself reports that
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	w := &deliveryWatch{ui: e.ui, key: key, clients: clients, cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		for pause := firstLook; ; pause = nextLooks {
+			timer := time.NewTimer(pause)
+			select {
+			case <-ctx.Done():
+				timer.Stop()
+				return
+			case <-timer.C:
+			}
+			w.look(ctx)
+		}
+	}()
+	return w
+}
+
+// lastLook bounds the look at the end of a wait that had no answer.
+const lastLook = time.Second
+
+// stop ends the watch and answers what was wrong when it looked last; that is
+// now, when the wait ended without an answer.
+func (w *deliveryWatch) stop(ctx context.Context, answered bool) []gateapi.Trouble {
+	w.cancel()
+	<-w.done
+	if !answered {
+		ctx, cancel := context.WithTimeout(ctx, lastLook)
+		defer cancel()
+		w.look(ctx)
+	}
+	for _, c := range w.clients {
+		c.Close()
+	}
+	return w.told
+}
+
+// look asks the daemon once and tells what has changed.
+func (w *deliveryWatch) look(ctx context.Context) {
+	for _, c := range w.clients {
 		st, err := c.Status(ctx)
 		if err != nil {
 			continue
 		}
-		i := slices.IndexFunc(st.Undelivered, func(u gateapi.Undelivered) bool { return u.Key == key })
-		switch {
-		case i < 0 && told == "":
-		case i < 0:
-			e.ui.say("%s: delivered now", key)
-			return ""
-		case st.Undelivered[i].Reason != told:
-			e.ui.say("%s: not delivered yet, nobody has seen it: %s", key, st.Undelivered[i].Reason)
-			return st.Undelivered[i].Reason
+		now := troublesOf(st, w.key)
+		for _, t := range now {
+			if before, known := troubleOf(w.told, t.Code); known && (before.Text == t.Text || t.Code != gateapi.TroubleUndelivered) {
+				continue
+			}
+			if t.Code == gateapi.TroubleUndelivered {
+				w.ui.say("%s: not delivered yet, nobody has seen it: %s", w.key, t.Text)
+			} else {
+				w.ui.say("%s: nobody may be able to answer (%s): %s", w.key, t.Code, t.Text)
+			}
 		}
-		return told
+		for _, t := range w.told {
+			if _, still := troubleOf(now, t.Code); still {
+				continue
+			}
+			if t.Code == gateapi.TroubleUndelivered {
+				w.ui.say("%s: delivered now", w.key)
+			} else {
+				w.ui.say("%s: over: %s", w.key, t.Code)
+			}
+		}
+		w.told = now
+		return
 	}
-	return told
+}
+
+// troublesOf are the troubles of a gate that concern one request: that others
+// are not delivered is not its asker's affair.
+func troublesOf(st gateapi.Status, key string) []gateapi.Trouble {
+	var list []gateapi.Trouble
+	for _, u := range st.Undelivered {
+		if u.Key == key {
+			list = append(list, gateapi.Trouble{Code: gateapi.TroubleUndelivered, Text: u.Reason, Since: u.Since})
+		}
+	}
+	for _, t := range st.Troubles {
+		if t.Code != gateapi.TroubleUndelivered {
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+func troubleOf(list []gateapi.Trouble, code string) (gateapi.Trouble, bool) {
+	for _, t := range list {
+		if t.Code == code {
+			return t, true
+		}
+	}
+	return gateapi.Trouble{}, false
 }

@@ -39,26 +39,32 @@ func TestDeliveryTroubleIsToldOnceAndItsEndToo(t *testing.T) {
 	}()
 	c := gateapi.NewClient(path, "g")
 	u, _, errw := captured()
-	e := &env{ui: u}
-	told := ""
+	w := &deliveryWatch{ui: u, key: "k", clients: []*gateapi.Client{gateapi.NewClient(path+"x", "g"), c}}
+	deaf := gateapi.Trouble{Code: gateapi.TroubleDeaf, Text: "last heard (1m0s ago)"}
 	for _, step := range []struct {
-		reason, want string
+		reason  string
+		trouble []gateapi.Trouble
+		want    string
 	}{
-		{"", ""},
-		{"chat not found", "k: not delivered yet, nobody has seen it: chat not found"},
-		{"chat not found", ""},
-		{"bot was kicked", "bot was kicked"},
-		{"", "k: delivered now"},
-		{"", ""},
+		{"", nil, ""},
+		{"chat not found", nil, "k: not delivered yet, nobody has seen it: chat not found"},
+		{"chat not found", []gateapi.Trouble{{Code: gateapi.TroubleUndelivered, Text: "that of others"}}, ""},
+		{"bot was kicked", nil, "bot was kicked"},
+		{"", nil, "k: delivered now"},
+		{"", nil, ""},
+		{"", []gateapi.Trouble{deaf}, "k: nobody may be able to answer (deaf): last heard (1m0s ago)"},
+		{"", []gateapi.Trouble{{Code: gateapi.TroubleDeaf, Text: "last heard (1m5s ago)"}}, ""},
+		{"", nil, "k: over: deaf"},
 	} {
 		st.Undelivered = gateapi.UndeliveredList{{Key: "other", Reason: "not ours"}}
 		if step.reason != "" {
 			st.Undelivered = append(st.Undelivered, gateapi.Undelivered{Key: "k", Reason: step.reason})
 		}
+		st.Troubles = step.trouble
 		errw.Reset()
-		told = e.tellDelivery(t.Context(), []*gateapi.Client{gateapi.NewClient(path+"x", "g"), c}, "k", told)
+		w.look(t.Context())
 		if got := errw.String(); !strings.Contains(got, step.want) || (step.want == "") != (got == "") {
-			t.Errorf("with reason %q: said %q, want %q", step.reason, got, step.want)
+			t.Errorf("with reason %q and %v: said %q, want %q", step.reason, step.trouble, got, step.want)
 		}
 	}
 	c.Close()

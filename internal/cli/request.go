@@ -171,10 +171,14 @@ func (e *env) file(ctx context.Context, r gate.NewRequest, wait bool, limits wai
 	if !e.json {
 		return e.answer(end)
 	}
-	if err := e.ui.emit(created{end, isNew}); err != nil {
+	type createdWaited struct {
+		created
+		Troubles gateapi.TroubleList `json:"troubles"`
+	}
+	if err := e.ui.emit(createdWaited{created{end.Request, isNew}, end.Troubles}); err != nil {
 		return err
 	}
-	return e.settleWait(end)
+	return e.settleWait(end.Request)
 }
 
 // tellFiled says on stderr, at once, what became of the request.

@@ -140,16 +140,16 @@ func (e *env) runApproved(cmd *cobra.Command, key string, argv []string, ask ask
 }
 
 // askFor makes the request and waits for its end.
-func (e *env) askFor(ctx context.Context, ops *gateapi.Failover, r gate.NewRequest, limits waitFlags) (approvallog.Request, error) {
+func (e *env) askFor(ctx context.Context, ops *gateapi.Failover, r gate.NewRequest, limits waitFlags) (waited, error) {
 	by := gateapi.Asker{Key: r.Key, Requester: r.Requester}
 	ctx, stop := withSignals(ctx, r.Key)
 	defer stop()
 	filed, isNew, err := ops.Create(ctx, r)
 	if err != nil && ctx.Err() != nil {
-		return approvallog.Request{}, e.interrupted(ctx, ops, by, limits)
+		return waited{}, e.interrupted(ctx, ops, by, limits)
 	}
 	if err != nil {
-		return approvallog.Request{}, err
+		return waited{}, err
 	}
 	e.tellFiled(ops, filed, isNew)
 	return e.await(ctx, ops, by, limits)
@@ -157,13 +157,13 @@ func (e *env) askFor(ctx context.Context, ops *gateapi.Failover, r gate.NewReque
 
 // notRun tells why an approval did not come. Without --json nothing goes to
 // stdout, which is the command's.
-func (e *env) notRun(end approvallog.Request) error {
+func (e *env) notRun(end waited) error {
 	if e.json {
 		if err := e.ui.emit(end); err != nil {
 			return err
 		}
 	}
-	return e.settleWait(end)
+	return e.settleWait(end.Request)
 }
 
 // finishRun records how the execution ended. That it could not be recorded does

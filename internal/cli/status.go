@@ -57,6 +57,9 @@ func (e *env) printStatus(st gateapi.Status) {
 	if st.Transport.Error != "" {
 		e.ui.line("            %s", st.Transport.Error)
 	}
+	for _, t := range st.Troubles {
+		e.ui.line("trouble     %s: %s, since %s", e.ui.bold(t.Code), t.Text, stamp(t.Since))
+	}
 	e.ui.line("pending     %d", st.Pending)
 	e.ui.line("unsettled   %d", st.Unsettled)
 	e.ui.line("undelivered %d", len(st.Undelivered))

@@ -71,11 +71,11 @@ func newWaitCommand(e *env) *cobra.Command {
 			defer done()
 			ctx, stop := withSignals(cmd.Context(), args[0])
 			defer stop()
-			req, err := e.await(ctx, ops, gateapi.Asker{Key: args[0], Requester: by}, flags)
+			end, err := e.await(ctx, ops, gateapi.Asker{Key: args[0], Requester: by}, flags)
 			if err != nil {
 				return err
 			}
-			return e.answer(req)
+			return e.answer(end)
 		},
 	}
 	flags.add(cmd)
@@ -85,29 +85,31 @@ func newWaitCommand(e *env) *cobra.Command {
 
 // await waits for the end of a request within the flags' limits. When the time
 // runs out it answers the request as it then stands. ctx is from withSignals.
-func (e *env) await(ctx context.Context, ops gateapi.Ops, by gateapi.Asker, flags waitFlags) (approvallog.Request, error) {
+func (e *env) await(ctx context.Context, ops gateapi.Ops, by gateapi.Asker, flags waitFlags) (waited, error) {
 	waitCtx := ctx
 	if flags.timeout > 0 {
 		var cancel context.CancelFunc
 		waitCtx, cancel = context.WithTimeoutCause(ctx, flags.timeout, errWaitOver)
 		defer cancel()
 	}
-	stopWatch := e.watchDelivery(waitCtx, by.Key)
+	watch := e.watchDelivery(waitCtx, by.Key)
 	req, err := ops.Wait(waitCtx, by.Key)
-	stopWatch()
+	end := waited{Request: req, Troubles: watch.stop(ctx, err == nil)}
 	if err == nil || waitCtx.Err() == nil {
-		return req, err
+		return end, err
 	}
 	if ctx.Err() != nil {
-		return approvallog.Request{}, e.interrupted(ctx, ops, by, flags)
+		return end, e.interrupted(ctx, ops, by, flags)
 	}
 	if !errors.Is(context.Cause(waitCtx), errWaitOver) {
-		return approvallog.Request{}, err
+		return end, err
 	}
 	if flags.withdraw {
-		return withdraw(ctx, ops, by, "timeout")
+		end.Request, err = withdraw(ctx, ops, by, "timeout")
+	} else {
+		end.Request, err = ops.Get(ctx, by.Key)
 	}
-	return ops.Get(ctx, by.Key)
+	return end, err
 }
 
 // interrupted ends a wait that a signal ended, with the signal.
@@ -133,15 +135,15 @@ func withdraw(ctx context.Context, ops gateapi.Ops, by gateapi.Asker, reason str
 }
 
 // answer prints how a wait ended and turns it into the exit code.
-func (e *env) answer(req approvallog.Request) error {
+func (e *env) answer(end waited) error {
 	if e.json {
-		if err := e.ui.emit(req); err != nil {
+		if err := e.ui.emit(end); err != nil {
 			return err
 		}
 	} else {
-		e.ui.line("%s", e.ui.bold(string(req.State)))
+		e.ui.line("%s", e.ui.bold(string(end.State)))
 	}
-	return e.settleWait(req)
+	return e.settleWait(end.Request)
 }
 
 // settleWait explains the end of a wait and turns it into the exit code.
