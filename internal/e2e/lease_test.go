@@ -172,6 +172,11 @@ func TestLosersAreNotRestartedForEver(t *testing.T) {
 	w := newWorld(t)
 	w.up()
 	final, starts := finalCodes(t), 0
+	for _, code := range []string{"2", "10", "11"} { // configuration, lease held, lease unavailable or lost
+		if !slices.Contains(final, code) {
+			t.Errorf("RestartPreventExitStatus lacks %s", code)
+		}
+	}
 	losers := make([]*process, 20)
 	for i := range losers {
 		losers[i] = w.start("up")

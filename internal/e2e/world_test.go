@@ -144,10 +144,19 @@ func (w *world) start(args ...string) *process {
 	w.t.Helper()
 	self, err := os.Executable()
 	w.must(err)
-	p := &process{w: w, args: args, cmd: exec.Command(self, args...), done: make(chan struct{})}
+	return w.startCommand(exec.Command(self, args...), args)
+}
+
+// startCommand starts cmd, which runs the program with args in some way.
+func (w *world) startCommand(cmd *exec.Cmd, args []string) *process {
+	w.t.Helper()
+	p := &process{w: w, args: args, cmd: cmd, done: make(chan struct{})}
 	p.cmd.Env, p.cmd.Dir = w.env, w.dir
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if p.cmd.SysProcAttr == nil {
+		p.cmd.SysProcAttr = new(syscall.SysProcAttr)
+	}
+	p.cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	w.must(p.cmd.Start())
 	go func() {
 		p.err = p.cmd.Wait()
