@@ -47,7 +47,19 @@ func TestSemanticFindings(t *testing.T) {
 		"not granted":       {[]Draft{ask("k"), event(EventExecutionStarted, "agent:a", "k", nil)}, "execution-without-grant 2"},
 		"revoked":           {[]Draft{ask("k"), grant("k"), event(EventRevoked, "human:h", "k", nil), event(EventExecutionStarted, "agent:a", "k", nil)}, "execution-without-grant 4"},
 		"revoked too early": {[]Draft{ask("k"), event(EventRevoked, "human:h", "k", nil)}, "decision-without-request 2"},
-		"an agent grants":   {[]Draft{ask("k"), event(EventGranted, "agent:a", "k", nil), event(EventExecutionStarted, "agent:a", "k", nil)}, "decision-without-person 2, execution-without-grant 3"},
+		"another payload is granted": {[]Draft{
+			event(EventRequested, "agent:a", "k", map[string]any{"payload_hash": "aa"}), event(EventGranted, "human:h", "k", map[string]any{"payload_hash": "bb"}),
+			event(EventGranted, "human:h", "k", map[string]any{"payload_hash": "aa"}),
+		}, "grant-of-other-payload 2"},
+		"rejected too late": {[]Draft{
+			event(EventRequested, "agent:a", "k", map[string]any{"wait_until": soon}), ask("x"), event(EventRejected, "human:h", "k", nil),
+			event(EventExpired, "system:gate", "k", nil),
+		}, "end-after-deadline 3"},
+		"an agent rejects":   {[]Draft{ask("k"), event(EventRejected, "agent:a", "k", nil), event(EventExpired, "system:gate", "k", nil)}, "decision-without-person 2, second-decision 3"},
+		"used twice":         {[]Draft{ask("k"), grant("k"), event(EventExecutionStarted, "agent:a", "k", nil), event(EventExecutionStarted, "agent:a", "k", nil)}, "execution-without-grant 4"},
+		"revoked too late":   {[]Draft{ask("k"), grant("k"), event(EventExecutionStarted, "agent:a", "k", nil), event(EventRevoked, "human:h", "k", nil)}, "decision-without-request 4"},
+		"ended, not granted": {[]Draft{ask("k"), event(EventExecutionCompleted, "agent:a", "k", nil)}, "execution-without-grant 2"},
+		"an agent grants":    {[]Draft{ask("k"), event(EventGranted, "agent:a", "k", nil), event(EventExecutionStarted, "agent:a", "k", nil)}, "decision-without-person 2, execution-without-grant 3"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

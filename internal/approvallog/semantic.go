@@ -1,18 +1,25 @@
 package approvallog
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
-// semantic looks for records that contradict each other although the chain is sound. It remembers
-// one short entry for each action key.
+// semantic looks for records that contradict each other although the chain is sound. What it says counts
+// for nothing is what [Requests] passes over: it walks each key's records by the same rules, and
+// remembers one short entry for each action key.
 type semantic struct {
 	find func(Finding)
 	keys map[string]*keyHistory
 }
 
+// keyHistory is one action key, as far as its records have been read.
 type keyHistory struct {
-	deadline time.Time // of the present cycle; zero is none
-	decided  bool      // granted, rejected, expired or withdrawn in it
-	granted  bool      // in any cycle, and not revoked
+	asked       bool
+	state       State     // of the present cycle
+	deadline    time.Time // of the present cycle; zero is none
+	payloadHash string    // that was asked for in it
+	running     bool      // the execution of an earlier cycle has not ended
 }
 
 func newSemantic(find func(Finding)) *semantic {
@@ -21,61 +28,90 @@ func newSemantic(find func(Finding)) *semantic {
 
 // record looks at the next record.
 func (s *semantic) record(r Record, line, offset int64) {
-	report := func(code, message string) {
-		s.find(Finding{Code: code, Seq: r.Seq, Line: line, Offset: offset, Message: message})
+	if !aboutRequests(r.Event) {
+		return
 	}
 	key := s.keys[r.ActionKey]
-	switch r.Event {
-	case EventRequested:
-		if key == nil {
-			key = &keyHistory{}
+	if key == nil {
+		key = &keyHistory{}
+		if r.Event == EventRequested {
 			s.keys[r.ActionKey] = key
 		}
-		key.decided, key.deadline = false, deadlineOf(r)
+	}
+	if code, message := key.walk(r); code != "" {
+		s.find(Finding{Code: code, Seq: r.Seq, Line: line, Offset: offset, Message: message})
+	}
+}
+
+// walk takes the key over one more record. It returns what is odd about it, "" for nothing.
+func (k *keyHistory) walk(r Record) (code, message string) {
+	switch r.Event {
+	case EventRequested:
+		k.open(r)
 	case EventGranted, EventRejected, EventExpired, EventWithdrawn:
-		if key == nil {
-			report(FindingDecisionWithoutRequest, r.Event+" of an action key that nobody asked for")
-			return
-		}
-		if key.decided {
-			report(FindingSecondDecision, r.Event+" of a request that has ended; it counts for nothing")
-			return
-		}
-		s.decision(r, key, report)
+		return k.end(r)
 	case EventRevoked:
-		if key == nil || !key.granted {
-			report(FindingDecisionWithoutRequest, "a revocation of what was not granted")
-			return
+		if k.state != StateGranted {
+			return FindingDecisionWithoutRequest, "a revocation of what was not granted, or used already; it counts for nothing"
 		}
-		key.granted = false
+		k.state = StateRevoked
 	case EventExecutionStarted:
-		if key == nil || !key.granted {
-			report(FindingExecutionWithoutGrant, "an execution of what was not granted")
+		if k.running || k.state != StateGranted {
+			return FindingExecutionWithoutGrant, "an execution of what was not granted, or used already"
+		}
+		k.state = StateStarted
+	case EventExecutionCompleted, EventExecutionFailed:
+		switch {
+		case k.running:
+			k.running = false
+		case k.state == StateStarted || k.state == StateGranted:
+			k.state = StateCompleted
+		default:
+			return FindingExecutionWithoutGrant, "the end of an execution of what was not granted, or used already"
 		}
 	}
+	return "", ""
 }
 
-func (s *semantic) decision(r Record, key *keyHistory, report func(code, message string)) {
-	person := humanActor(r.Actor)
-	if !person && (r.Event == EventGranted || r.Event == EventRejected) {
-		report(FindingDecisionWithoutApprover, r.Event+" by an actor who is no person; it counts for nothing")
-		return
-	}
-	if r.Event == EventGranted && !key.deadline.IsZero() && !r.TS.Before(key.deadline) {
-		report(FindingGrantAfterDeadline, "a grant past the request's deadline; it counts for nothing")
-		return
-	}
-	key.decided = true
-	if r.Event == EventGranted {
-		key.granted = true
+func (k *keyHistory) open(r Record) {
+	p := membersOf(r.Payload)
+	k.running = k.running || k.state == StateStarted
+	k.asked, k.state, k.payloadHash, k.deadline = true, StatePending, strings.Clone(p.payloadHash.string()), p.own.expiresAt.time()
+	if k.deadline.IsZero() {
+		k.deadline = p.waitUntil.time()
 	}
 }
 
-// deadlineOf reads when the request of a record expires, zero when it says nothing of it.
-func deadlineOf(r Record) time.Time {
-	payload := membersOf(r.Payload)
-	if at := payload.own.expiresAt.time(); !at.IsZero() {
-		return at
+// end is a record that ends a pending request.
+func (k *keyHistory) end(r Record) (code, message string) {
+	switch {
+	case !k.asked:
+		return FindingDecisionWithoutRequest, r.Event + " of an action key that nobody asked for"
+	case k.state != StatePending:
+		return FindingSecondDecision, r.Event + " of a request that has ended; it counts for nothing"
+	case r.Event == EventExpired:
+		k.state = StateExpired
+		return "", ""
+	case !k.deadline.IsZero() && !r.TS.Before(k.deadline):
+		if r.Event == EventGranted {
+			return FindingGrantAfterDeadline, "a grant past the request's deadline; it counts for nothing"
+		}
+		return FindingEndAfterDeadline, r.Event + " past the request's deadline; it counts for nothing"
+	case r.Event == EventGranted && !humanActor(r.Actor):
+		return FindingDecisionWithoutApprover, r.Event + " by an actor who is no person; it counts for nothing"
+	case r.Event == EventGranted && membersOf(r.Payload).payloadHash.contradicts(k.payloadHash):
+		return FindingOtherPayload, "a grant of another payload than was asked for; it counts for nothing"
 	}
-	return payload.waitUntil.time()
+	switch r.Event {
+	case EventGranted:
+		k.state = StateGranted
+	case EventRejected:
+		k.state = StateRejected
+		if !humanActor(r.Actor) {
+			return FindingDecisionWithoutApprover, r.Event + " by an actor who is no person; the request has ended all the same"
+		}
+	default:
+		k.state = StateWithdrawn
+	}
+	return "", ""
 }

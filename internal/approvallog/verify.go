@@ -53,6 +53,8 @@ const (
 	FindingGrantAfterDeadline      = "grant-after-deadline"
 	FindingExecutionWithoutGrant   = "execution-without-grant"
 	FindingDecisionWithoutApprover = "decision-without-person"
+	FindingOtherPayload            = "grant-of-other-payload"
+	FindingEndAfterDeadline        = "end-after-deadline"
 )
 
 // Report is what Verify found.
