@@ -15,8 +15,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/approvald/approvald/internal/telegramtest"
 )
 
 // The files by which one transport at a time serves a gate.
@@ -193,32 +191,6 @@ func TestLosersAreNotRestartedForEver(t *testing.T) {
 	if starts != len(losers) {
 		t.Errorf("%d starts of %d losing instances", starts, len(losers))
 	}
-}
-
-// TestOneOfManyStartersServes: all of them want the gate at once, on a fresh home, and the one that gets it has the socket too.
-func TestOneOfManyStartersServes(t *testing.T) {
-	w := newWorld(t)
-	starters := make([]*process, 10)
-	for i := range starters {
-		starters[i] = w.start("up")
-	}
-	w.await(nil, "one to ask for updates", func(s telegramtest.State) bool { return len(s.Calls("getUpdates")) > 0 })
-	holder := w.status().Holder.PID
-	var serving *process
-	for _, p := range starters {
-		if p.cmd.Process.Pid == holder {
-			serving = p
-			continue
-		}
-		p.wantRefusal(10, "telegram-poller-running", w.recordFile())
-	}
-	if serving == nil {
-		t.Fatalf("the gate is served by %d, which nobody started", holder)
-	}
-	if n := len(w.telegram.Calls("getMe")); n != 1 {
-		t.Errorf("getMe was called %d times", n)
-	}
-	w.wantServes(serving, "served:once")
 }
 
 // TestTheOtherModeIsRefused: poll and webhook exclude each other, and the line says so.

@@ -15,41 +15,6 @@ import (
 	"github.com/approvald/approvald/internal/telegramtest"
 )
 
-func TestASecondDaemonIsRefusedBeforeItDoesAnything(t *testing.T) {
-	w := newWorld(t)
-	daemon := w.up()
-	calls := len(w.telegram.Calls("getMe"))
-	second := w.run(10, "up")
-	if n := strings.Count(second.stderr.String(), "\n"); n != 1 {
-		t.Errorf("a refusal is one line on stderr, not %d:\n%s", n, second.stderr.String())
-	}
-	for _, want := range []string{"telegram-poller-running", fmt.Sprint(daemon.cmd.Process.Pid), "poll", w.home} {
-		if !strings.Contains(second.stderr.String(), want) {
-			t.Errorf("the refusal does not name %q: %s", want, second.stderr.String())
-		}
-	}
-	if n := len(w.telegram.Calls("getMe")); n != calls {
-		t.Errorf("the refused daemon called Telegram %d times", n-calls)
-	}
-	waiter, card := w.request(daemon, "still:served")
-	w.tap(card, "Approve")
-	if code := waiter.code(); code != 0 {
-		t.Errorf("after the refusal the first daemon does not serve: exit code %d", code)
-	}
-}
-
-func TestTwoGatesOnOneBotAreRefused(t *testing.T) {
-	w := newWorld(t)
-	w.up()
-	config, err := os.ReadFile(filepath.Join(w.dir, "config/approvald/default.toml"))
-	w.must(err)
-	w.write("config/approvald/other.toml", string(config))
-	second := w.run(10, "up", "--gate", "other")
-	if !strings.Contains(second.stderr.String(), "bot-owned-elsewhere") || strings.Count(second.stderr.String(), "\n") != 1 {
-		t.Errorf("the refusal: %s", second.stderr.String())
-	}
-}
-
 func TestStandbyTakesOver(t *testing.T) {
 	w := newWorld(t)
 	daemon := w.up()
