@@ -38,6 +38,7 @@ type Requests struct {
 	exclusive map[string]map[string]*entry // exclusive key -> its pending requests by action key
 	created   map[string][]time.Time       // requester -> times of the cycles it opened within creationWindow
 	sweepAt   int                          // how many requesters created may hold before it is swept
+	room      int                          // how many entries may rest
 }
 
 // entry is one action key. The execution of an earlier cycle that has not ended hides the current
@@ -65,7 +66,7 @@ func (e *entry) needed() bool { return e.cycle.State == StatePending }
 
 // NewRequests returns the fold of an empty log.
 func NewRequests() *Requests {
-	q := &Requests{}
+	q := &Requests{room: maxResting}
 	q.reset()
 	return q
 }
@@ -73,6 +74,7 @@ func NewRequests() *Requests {
 func (q *Requests) reset() {
 	*q = Requests{
 		finder:    q.finder,
+		room:      q.room,
 		entries:   make(map[string]*entry),
 		pending:   make(map[string]*entry),
 		exclusive: make(map[string]map[string]*entry),
@@ -259,7 +261,7 @@ func (q *Requests) rest(e *entry) {
 	}
 	e.resting = true
 	q.resting = append(q.resting, e)
-	for len(q.resting) > maxResting {
+	for len(q.resting) > q.room {
 		oldest := q.resting[0]
 		q.resting[0] = nil
 		q.resting = q.resting[1:]

@@ -32,6 +32,8 @@ const (
 	indexHead      = 16
 	indexEntrySize = 16
 	indexPerBlock  = (indexBlockSize - indexHead) / indexEntrySize
+	// maxIndexEntries keeps the numbers of blocks below 2^32.
+	maxIndexEntries = 1 << 39
 )
 
 // errIndexDamaged: an index file does not hold what was written. The log is read instead.
@@ -260,7 +262,9 @@ func parseIndexHeader(b []byte) (*indexFile, error) {
 	if string(b[4:20]) != indexMagic || binary.BigEndian.Uint32(b) != blockSum(b, x.id, 0) {
 		return nil, fmt.Errorf("%w: its header is not what was written", errIndexDamaged)
 	}
-	x.entries = binary.BigEndian.Uint64(b[36:])
+	if x.entries = binary.BigEndian.Uint64(b[36:]); x.entries > maxIndexEntries {
+		return nil, fmt.Errorf("%w: it claims %d entries", errIndexDamaged, x.entries)
+	}
 	x.blocks = uint32((x.entries + indexPerBlock - 1) / indexPerBlock)
 	rest := b[44:]
 	for _, m := range [...]*mark{&x.from, &x.to} {
@@ -343,7 +347,7 @@ func (x *indexFile) firstBlock(hash uint64, buf *[indexPerBlock]indexEntry) (uin
 			return 0, err
 		}
 	}
-	if guess+spread < uint64(x.blocks) && uint32(guess+spread) >= low {
+	if guess+spread < uint64(x.blocks) && high == x.blocks {
 		if err := probe(uint32(guess + spread)); err != nil {
 			return 0, err
 		}
