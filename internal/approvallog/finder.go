@@ -148,6 +148,9 @@ func (f *Finder) findIn(hash uint64, mine func(Record) bool) ([]Record, error) {
 		}
 		records, ended = slices.DeleteFunc(records, func(r Record) bool { return !mine(r) }), false
 	}
+	for i := range records {
+		records[i] = records[i].above(f.log.base)
+	}
 	for _, s := range slices.Backward(f.sealed) {
 		if ended {
 			break

@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/approvald/approvald/internal/durable"
 )
 
 // helperEnv makes the test binary one of several processes that work on one gate.
@@ -28,11 +31,12 @@ func TestMain(m *testing.M) {
 // helperJob is what a helper reads from its standard input once it may begin.
 type helperJob struct {
 	Home    string
-	Op      string // create or start
+	Op      string // create, start or archive
 	Key     string
 	Payload string
 	Again   bool
-	Rounds  int // create: keys of their own that the process files beside
+	Rounds  int // create: keys of their own that the process files beside; archive: how often
+	KillAt  int // archive: the step before which the process dies, from 1; 0 for none
 }
 
 // helperResult is what a helper answers on its standard output.
@@ -48,7 +52,13 @@ func helper() error {
 	if err := json.NewDecoder(os.Stdin).Decode(&job); err != nil {
 		return err
 	}
-	g, err := Open(testConfig(job.Home), OpenOptions{})
+	steps := 0
+	g, err := Open(testConfig(job.Home), OpenOptions{FS: durable.FS{Hook: func(string, string) error {
+		if steps++; steps == job.KillAt {
+			return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		}
+		return nil
+	}}})
 	if err != nil {
 		return err
 	}
@@ -70,6 +80,24 @@ func helper() error {
 	case "start":
 		r, err := g.StartExecution(ctx, job.Key, hashHex([]byte(job.Payload)), "agent:ci", nil)
 		result = helperResult{Won: err == nil, Seq: r.Seq, Code: ErrorCode(err)}
+	case "archive":
+		for i := range job.Rounds {
+			own := newRequest(fmt.Sprintf("own-%d-%d", os.Getpid(), i))
+			if _, _, err := g.Create(ctx, own); err != nil {
+				return err
+			}
+			if _, err := g.Withdraw(ctx, own.Key, own.Requester, nil, "cancelled"); err != nil {
+				return err
+			}
+			if _, err := g.Archive(ctx, ArchiveOptions{Carry: true}); err != nil {
+				return err
+			}
+		}
+		if job.Rounds == 0 {
+			if _, err := g.Archive(ctx, ArchiveOptions{Carry: true}); err != nil {
+				return err
+			}
+		}
 	default:
 		return errors.New("unknown job")
 	}
