@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -127,12 +128,12 @@ func overwrite(fd int, data []byte) error {
 
 // userRuntimeDir is the user's runtime directory, empty when there is none. A
 // process outside a session (cron, sudo) is not told of it, and must find the
-// locks of those inside all the same.
-func userRuntimeDir() string {
+// locks of those inside all the same. users is where the system keeps them.
+func userRuntimeDir(users string) string {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
 		return dir
 	}
-	dir := fmt.Sprintf("/run/user/%d", os.Getuid())
+	dir := filepath.Join(users, strconv.Itoa(os.Getuid()))
 	var st unix.Stat_t
 	if unix.Lstat(dir, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Getuid() {
 		return ""
@@ -146,7 +147,7 @@ func botLockDir() (string, error) {
 		return chosenLockDir(dir)
 	}
 	var dir string
-	switch runtimeDir := userRuntimeDir(); {
+	switch runtimeDir := userRuntimeDir("/run/user"); {
 	case os.Getuid() == 0:
 		dir = "/run/lock/approvald"
 	case runtimeDir != "":

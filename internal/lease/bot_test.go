@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -82,6 +83,33 @@ func TestBotLockIsNamedEvenWithoutContent(t *testing.T) {
 	_, err = AcquireBot(1, "", newGate(t).home)
 	if held := wantBotHeld(t, err); held.Gate != "" || held.PID != os.Getpid() || !strings.Contains(err.Error(), "another gate") {
 		t.Errorf("held = %+v: %v", held, err)
+	}
+}
+
+// TestUserRuntimeDir: cron and sudo know no XDG_RUNTIME_DIR, and the user's other
+// gates have their locks in there.
+func TestUserRuntimeDir(t *testing.T) {
+	users := t.TempDir()
+	t.Setenv("XDG_RUNTIME_DIR", "/xdg")
+	if got := userRuntimeDir(users); got != "/xdg" {
+		t.Errorf("as told: %q", got)
+	}
+	t.Setenv("XDG_RUNTIME_DIR", "")
+	if got := userRuntimeDir(users); got != "" {
+		t.Errorf("without any: %q", got)
+	}
+	own := filepath.Join(users, strconv.Itoa(os.Getuid()))
+	if err := os.Symlink("/tmp", own); err != nil {
+		t.Fatal(err)
+	}
+	if got := userRuntimeDir(users); got != "" {
+		t.Errorf("a link: %q", got)
+	}
+	if err := errors.Join(os.Remove(own), os.Mkdir(own, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if got := userRuntimeDir(users); got != own {
+		t.Errorf("outside a session: %q, want %q", got, own)
 	}
 }
 
