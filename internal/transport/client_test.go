@@ -139,6 +139,24 @@ func record(t *testing.T, result string) (*Client, *sent) {
 	}), &got
 }
 
+// An answer that names no message is no proof of one.
+func TestSentMessageWithoutAnID(t *testing.T) {
+	for _, id := range []string{`"message_id":0,`, `"message_id":-7,`, ``} {
+		c, _ := record(t, `{`+id+`"date":1,"chat":{"id":-100,"type":"supergroup"},"text":"x"}`)
+		for name, send := range map[string]func() error{
+			"sendMessage": func() error { _, err := c.SendMessage(t.Context(), SendMessage{ChatID: -100, Text: "x"}); return err },
+			"sendDocument": func() error {
+				_, err := c.SendDocument(t.Context(), SendDocument{ChatID: -100, Data: []byte("x")})
+				return err
+			},
+		} {
+			if err := send(); ClassOf(err) != ClassUnknownOutcome {
+				t.Errorf("%s, %s: %v (%s)", name, id, err, ClassOf(err))
+			}
+		}
+	}
+}
+
 func TestCallsOnTheWire(t *testing.T) {
 	ctx := t.Context()
 	keyboard := Keyboard{{{"Approve", "a"}, {"Reject", "r"}}, {{"Reject because…", "b"}}}

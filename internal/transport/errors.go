@@ -20,6 +20,8 @@ const (
 	ClassForbidden Class = "forbidden"
 	// ClassBadRequest: refused for good as it stands (400).
 	ClassBadRequest Class = "bad-request"
+	// ClassUnparsable: the markup of the text is not what Telegram takes (400).
+	ClassUnparsable Class = "unparsable"
 	// ClassTooLarge: the request is over a size limit (413, 431).
 	ClassTooLarge Class = "too-large"
 	// ClassNotModified: the message already looks like that. The edit methods
@@ -138,6 +140,8 @@ func classify(method string, code int, description string, migrateTo int64) Clas
 		return ClassGone
 	case has("message thread not found"), has("topic_closed"), has("topic_deleted"):
 		return ClassThreadNotFound
+	case has("can't parse entities"):
+		return ClassUnparsable
 	case has("chat not found"):
 		return ClassChatNotFound
 	default:

@@ -39,7 +39,7 @@ func TestClasses(t *testing.T) {
 		api("sendMessage", 400, "Bad Request: message thread not found", ClassThreadNotFound),
 		api("sendMessage", 400, "Bad Request: TOPIC_CLOSED", ClassThreadNotFound),
 		api("sendMessage", 400, "Bad Request: BUTTON_DATA_INVALID", ClassBadRequest),
-		api("sendMessage", 400, "Bad Request: can't parse entities: Unexpected end tag at byte offset 3", ClassBadRequest),
+		api("sendMessage", 400, "Bad Request: can't parse entities: Unexpected end tag at byte offset 3", ClassUnparsable),
 		api("editMessageText", 400, "Bad Request: message to edit not found", ClassGone),
 		api("editMessageText", 400, "Bad Request: MESSAGE_ID_INVALID", ClassGone),
 		api("editMessageText", 400, "Bad Request: message can't be edited", ClassGone),

@@ -184,7 +184,7 @@ func decodeMessage(raw json.RawMessage) (*Message, error) {
 	if err := json.Unmarshal(raw, &w); err != nil {
 		return nil, fmt.Errorf("message: %w", err)
 	}
-	if w.Chat == nil || w.Chat.ID == 0 || w.ID == 0 {
+	if w.Chat == nil || w.Chat.ID == 0 || w.ID <= 0 {
 		return nil, errors.New("message has no chat or no message_id")
 	}
 	m := &Message{
