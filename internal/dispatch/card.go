@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -162,6 +163,15 @@ func (c Card) Settled() Message {
 	return Message{HTML: m.String()}
 }
 
+// SettledPlain is the least that a card has to say after its end, as text without markup: for when Telegram takes no
+// other. What others wrote stands on a line of its own.
+func (c Card) SettledPlain() string {
+	m := &markup{}
+	outcome(m, c.Request)
+	m.line().text(field(c.Request.Class, maxRequester)).line().text(field(c.Request.Key, maxKey))
+	return plain(m.String())
+}
+
 // Caption is what stands below a document that goes before the card.
 func (c Card) Caption(d Document) Message {
 	m := &markup{}
@@ -195,7 +205,11 @@ func (c Card) needs() string {
 			names = append(names, a.ID)
 		}
 	}
-	s := fmt.Sprintf("needs %d: %s", need, listed(names))
+	count := strconv.Itoa(need)
+	if need == 1 && len(names) > 1 {
+		count = "1 of" // it must not read as if all of them had to
+	}
+	s := fmt.Sprintf("needs %s: %s", count, listed(names))
 	switch {
 	case len(own) > 0:
 		s += fmt.Sprintf(" · four eyes: not %s, whose request this is", listed(own))

@@ -108,6 +108,11 @@ func (c *Core) Step(now time.Time, ev Event) []Effect {
 		if to := ev.Deliveries.movedTo[c.chat.ID]; to != 0 && c.chat.FollowMigration {
 			c.movedFrom, c.chat.ID = c.chat.ID, to
 		}
+		for chatID, m := range ev.Deliveries.muted {
+			if left := m.left(now); left > 0 {
+				c.lane(chatID).close(now, now.Add(left), m.reason, true)
+			}
+		}
 		c.owing = ev.Deliveries.unsettledKeys()
 		c.contact.last = ev.LastContact
 	case RequestChanged:
@@ -134,7 +139,7 @@ func (c *Core) Step(now time.Time, ev Event) []Effect {
 		c.showWanted(ev)
 	case ChatOpened:
 		if l := c.lanes[ev.ChatID]; l != nil {
-			l.open()
+			l.open(c.now)
 		}
 	case Contacted:
 		c.contacted(ev.At)

@@ -125,12 +125,92 @@ func TestLimitedIsObeyedToTheSecondAndOnlyForItsChat(t *testing.T) {
 		t.Errorf("stats %+v", got)
 	}
 	r.wantIdleUntil(6775 * time.Second)
-	// In order, and under the intent that was recorded already.
+	// In order.
 	if c := r.reply(Result{Kind: ResultDone, MessageID: 1}); c.What.(SendCard).Request.Key != "a" {
 		t.Errorf("%+v goes first", c)
 	}
 	r.reply(Result{Kind: ResultDone, MessageID: 2})
-	r.wantEvents(EventDeliveryIntended, EventDeliverySent, EventDeliveryIntended, EventDeliverySent)
+	r.wantEvents(EventDeliveryIntended, EventDeliveryFailed, EventDeliveryIntended, EventDeliverySent, EventDeliveryIntended, EventDeliverySent)
+}
+
+// A limit is Telegram's word about a chat: neither a restart nor anything else that happens to the chat ends it.
+func TestLimitBindsTheNextDaemonToo(t *testing.T) {
+	edits := func(r *rig) approvallog.Request {
+		req := r.ask("k", 1)
+		r.reply(Result{Kind: ResultDone, MessageID: 1})
+		req.State = approvallog.StateRejected
+		r.step(RequestChanged{Request: req})
+		return req
+	}
+	for name, begin := range map[string]func(*rig) approvallog.Request{
+		"a card":  func(r *rig) approvallog.Request { return r.ask("k", 1) },
+		"an edit": edits,
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, Chat{ID: 1})
+			req := begin(r)
+			r.reply(Result{Kind: ResultLimited, RetryAfter: time.Hour, Reason: "429"})
+			r.pass(time.Minute)
+			r.restart(time.Time{}, req)
+			r.step(ChatOpened{ChatID: 1})
+			r.step(ChatClosed{ChatID: 1, Reason: "blocked"})
+			r.step(ChatOpened{ChatID: 1})
+			if s := r.core.Stats(); !s.MutedUntil.Equal(noon.Add(time.Hour)) {
+				t.Errorf("stats %+v", s)
+			}
+			r.wantIdleUntil(time.Hour - time.Minute)
+		})
+	}
+}
+
+// The clock was set back by a day while the daemon was down: the limit lasts no longer than Telegram said.
+func TestLimitIsNotLengthenedByTheClock(t *testing.T) {
+	r := newRig(t, Chat{ID: 1})
+	req := r.ask("k", 1)
+	r.reply(Result{Kind: ResultLimited, RetryAfter: time.Minute})
+	r.now = r.now.Add(-24 * time.Hour)
+	r.restart(time.Time{}, req)
+	r.wantIdleUntil(time.Minute)
+}
+
+// What this machine could not read for a moment says nothing about the message, and nothing about the chat.
+func TestLocalFailureIsTriedAgainSoon(t *testing.T) {
+	r := newRig(t, Chat{ID: 1})
+	r.ask("a", 1)
+	r.reply(Result{Kind: ResultLocal, Reason: "too many open files"})
+	r.ask("b", 2)
+	if c := r.reply(Result{Kind: ResultDone, MessageID: 1}); c.What.(SendCard).Request.Key != "b" {
+		t.Errorf("%+v goes first", c)
+	}
+	r.wantIdleUntil(pauseTransient.first)
+
+	req := r.ask("c", 3)
+	r.reply(Result{Kind: ResultDone, MessageID: 2})
+	r.reply(Result{Kind: ResultDone, MessageID: 3})
+	req.State = approvallog.StateRejected
+	r.step(RequestChanged{Request: req})
+	r.reply(Result{Kind: ResultLocal, Reason: "too many open files"})
+	r.wantIdleUntil(pauseTransient.first)
+	if _, whole := r.calls[0].What.(EditSettled); !whole {
+		t.Errorf("then %+v", r.calls[0])
+	}
+}
+
+func TestMarkupThatIsRefusedIsLeftOut(t *testing.T) {
+	r := newRig(t, Chat{ID: 1})
+	req := r.ask("k", 1)
+	r.reply(Result{Kind: ResultDone, MessageID: 1})
+	req.State = approvallog.StateRejected
+	r.step(RequestChanged{Request: req})
+	if c := r.reply(Result{Kind: ResultUnparsed, Reason: "can't parse entities"}); c.What.(EditSettled).Plain {
+		t.Errorf("first %+v", c)
+	}
+	if c := r.reply(Result{Kind: ResultUnparsed, Reason: "can't parse entities"}); !c.What.(EditSettled).Plain {
+		t.Errorf("then %+v", c)
+	}
+	if c := r.reply(Result{Kind: ResultDone}); c.What != (StripButtons{MessageID: 1}) {
+		t.Errorf("at last %+v", c)
+	}
 }
 
 func TestUnknownOutcomeIsSentOnceMoreUnderANewNonce(t *testing.T) {
@@ -285,7 +365,7 @@ func TestSettleRetries(t *testing.T) {
 	}{
 		{Result{Kind: ResultGone}, 0}, {Result{Kind: ResultClosed}, 0}, {Result{Kind: ResultDone}, 0},
 		{Result{Kind: ResultLimited, RetryAfter: 300 * time.Second}, 300 * time.Second},
-		{Result{Kind: ResultTransient}, pauseTransient.first},
+		{Result{Kind: ResultTransient}, pauseTransient.first}, {Result{Kind: ResultLocal}, pauseTransient.first},
 	} {
 		r := newRig(t, Chat{ID: 1})
 		req := r.ask("k", 1)

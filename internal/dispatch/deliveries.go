@@ -62,6 +62,18 @@ type Deliveries struct {
 	// movedTo are the supergroups that groups became.
 	movedTo map[int64]int64
 	absence absence
+	muted   map[int64]muted // the last limit that Telegram set, for each chat
+}
+
+// muted is a limit that Telegram set.
+type muted struct {
+	at, until time.Time
+	reason    string
+}
+
+// left is how much of the limit is left. It is never more than there was at first, however the clock was set meanwhile.
+func (m muted) left(now time.Time) time.Duration {
+	return max(0, min(m.until.Sub(now), m.until.Sub(m.at)))
 }
 
 // cycleLog is what the journal says about one asking.
@@ -77,6 +89,7 @@ func NewDeliveries() *Deliveries {
 		byNonce: make(map[string]*Delivery),
 		cycles:  make(map[CycleID]*cycleLog),
 		movedTo: make(map[int64]int64),
+		muted:   make(map[int64]muted),
 	}
 }
 
@@ -150,6 +163,7 @@ func (d *Deliveries) clone() *Deliveries {
 	c := NewDeliveries()
 	c.epoch, c.opened, c.closed, c.last, c.absence = d.epoch, d.opened, d.closed, d.last, d.absence
 	maps.Copy(c.movedTo, d.movedTo)
+	maps.Copy(c.muted, d.muted)
 	for id, log := range d.cycles {
 		copied := &cycleLog{notes: slices.Clip(log.notes)}
 		for _, p := range log.deliveries {
@@ -199,6 +213,9 @@ func (d *Deliveries) Apply(rec approvallog.Record) error {
 	case EventDeliveryFailed:
 		return fold(rec, func(p failedPayload) {
 			d.stall(p.Delivery, PhaseFailed, p.Reason)
+			if p.RetryAt.After(d.muted[p.ChatID].until) {
+				d.muted[p.ChatID] = muted{at: rec.TS, until: p.RetryAt, reason: p.Reason}
+			}
 			if known := d.byID[p.Delivery]; known != nil && p.MigrateTo != 0 {
 				d.movedTo[known.ChatID] = p.MigrateTo
 			}

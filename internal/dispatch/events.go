@@ -23,11 +23,13 @@ type (
 	Journaled struct{ Record approvallog.Record }
 	// Recovered: all that log and journal hold has been told. The core acts on nothing before.
 	Recovered struct{}
-	// Prepared answers Prepare: how many documents go before the card, or why the payload cannot be shown.
+	// Prepared answers Prepare: how many documents go before the card, or why the payload cannot be shown, and whether
+	// that may pass by itself.
 	Prepared struct {
 		Cycle     CycleID
 		Documents int
 		Err       string
+		Passing   bool
 	}
 	// CallDone answers a Call.
 	CallDone struct {
@@ -161,10 +163,11 @@ type (
 		Nonce     Nonce
 		Approved  []string
 	}
-	// EditSettled rewrites a card to its outcome and takes the buttons off.
+	// EditSettled rewrites a card to its outcome and takes the buttons off. Plain is without any markup.
 	EditSettled struct {
 		Request   approvallog.Request
 		MessageID int64
+		Plain     bool
 	}
 	// SendReminder says again, in reply to the card, that a request waits.
 	SendReminder struct {
@@ -207,6 +210,8 @@ const (
 	ResultTransient ResultKind = "transient" // try again soon
 	ResultUnknown   ResultKind = "unknown"   // a message may have been sent
 	ResultRefused   ResultKind = "refused"   // this message, for good
+	ResultUnparsed  ResultKind = "unparsed"  // this message, because of its markup
+	ResultLocal     ResultKind = "local"     // nothing was called: what the message is made of cannot be read for now
 	ResultClosed    ResultKind = "closed"    // everything in this chat, until a person changes something
 	ResultToken     ResultKind = "token"     // everything, until the bot's token is replaced
 	ResultThread    ResultKind = "thread-not-found"

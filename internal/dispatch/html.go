@@ -49,6 +49,19 @@ func (m *markup) fold(s string) *markup {
 	return m
 }
 
+// plain is the text of markup that this type has built.
+func plain(built string) string {
+	var b strings.Builder
+	for built != "" {
+		text, rest, _ := strings.Cut(built, "<")
+		b.WriteString(unescaper.Replace(text))
+		_, built, _ = strings.Cut(rest, ">")
+	}
+	return b.String()
+}
+
+var unescaper = strings.NewReplacer("&amp;", "&", "&lt;", "<", "&gt;", ">", "&quot;", `"`)
+
 func (m *markup) line() *markup { return m.text("\n") }
 
 func (m *markup) String() string { return m.b.String() }

@@ -55,6 +55,7 @@ type edit struct {
 	delivery string
 	next     time.Time
 	failures int
+	plain    string // why the markup was refused, so that the text goes without; empty for with it
 	strip    string // why the text was refused, so that only the buttons are taken off; empty for the whole edit
 }
 
@@ -85,7 +86,12 @@ type task struct {
 	cancel   bool              // the call was asked to be cancelled
 }
 
-func (l *lane) open() {
+// open ends whatever keeps the lane still, except Telegram's own limit before its time is over.
+func (l *lane) open(now time.Time) {
+	if l.muted && l.next.After(now) {
+		l.failures, l.closed = 0, false
+		return
+	}
 	l.next, l.failures, l.reason, l.since, l.muted, l.closed = time.Time{}, 0, "", time.Time{}, false, false
 }
 
@@ -125,7 +131,11 @@ func (c *Core) prepared(ev Prepared) {
 		switch {
 		case ev.Err != "":
 			l.busy = nil
-			c.backOff(t.op, pauseRefused, ev.Err)
+			pause := pauseRefused
+			if ev.Passing {
+				pause = pauseTransient
+			}
+			c.backOff(t.op, pause, ev.Err)
 			c.evaluate(t.op)
 		case !c.wanted(t.op, l.chatID):
 			l.busy = nil
@@ -272,7 +282,7 @@ func (c *Core) callDone(ev CallDone) {
 	}
 	delete(c.calls, ev.Call)
 	if ev.Result.Kind == ResultDone {
-		l.open()
+		l.open(c.now)
 	}
 	switch {
 	case l.busy.edit != nil:
@@ -329,8 +339,11 @@ func (c *Core) sent(l *lane, r Result) {
 			return
 		}
 		c.refused(l, r)
-	case ResultRefused:
+	case ResultRefused, ResultUnparsed:
 		c.refused(l, r)
+	case ResultLocal:
+		c.backOff(o, pauseTransient, r.Reason)
+		c.again(l)
 	case ResultClosed, ResultToken:
 		c.pauseLane(l, pauseClosed, r.Reason)
 		c.complain(o, r.Reason)
@@ -338,8 +351,7 @@ func (c *Core) sent(l *lane, r Result) {
 	case ResultMigrated:
 		c.migrated(l, r)
 	case ResultLimited:
-		c.mute(l, r)
-		c.again(l)
+		c.limited(l, r)
 	case ResultCancelled:
 		c.again(l)
 	default:
@@ -379,13 +391,29 @@ func (c *Core) pauseLane(l *lane, p pause, reason string) {
 	l.closed = p == pauseClosed
 }
 
-func (c *Core) mute(l *lane, r Result) {
-	l.close(c.now, c.now.Add(max(r.RetryAfter, time.Second)), r.Reason, true)
+// mute keeps the lane still for as long as Telegram asked for, and returns until when.
+func (c *Core) mute(l *lane, r Result) time.Time {
+	until := c.now.Add(max(r.RetryAfter, time.Second))
+	l.close(c.now, until, r.Reason, true)
+	return until
 }
 
+// limited ends a call that Telegram refused until later. When that is goes on disk: it binds the chat also after a
+// restart. A send is made anew then; an edit stays owed.
+func (c *Core) limited(l *lane, r Result) {
+	until := c.mute(l, r)
+	c.record(l, EventDeliveryFailed, failedPayload{
+		Delivery: l.busy.delivery, Class: orElse(r.Class, string(r.Kind)), Reason: r.Reason, ChatID: l.chatID, RetryAt: until,
+	})
+}
+
+// close keeps the lane still. What Telegram asked for is not shortened by anything else.
 func (l *lane) close(now, until time.Time, reason string, muted bool) {
 	if l.since.IsZero() {
 		l.since = now
+	}
+	if l.muted && l.next.After(until) {
+		until, muted = l.next, true
 	}
 	l.next, l.reason, l.muted, l.closed = until, reason, muted, false
 }

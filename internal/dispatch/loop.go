@@ -156,6 +156,11 @@ func (l *Loop) Run(ctx context.Context) error {
 
 	l.publish(true)
 	defer func() { l.publish(false) }()
+	for chatID, m := range l.core.deliveries.muted {
+		if left := m.left(l.o.Now()); left > 0 {
+			l.o.Pacer.Limited(chatID, left) // binds also what is sent past the core's lanes
+		}
+	}
 	l.answer(func(ctx context.Context) error { return l.o.Sender.SetMyCommands(ctx, Commands()) }, l.answers)
 	l.start(l.held)
 	l.held = nil

@@ -145,7 +145,9 @@ func (c *Core) noticeSent(l *lane, r Result) {
 		c.record(l, EventDeliveryUnknown, unknownPayload{Delivery: t.delivery, Reason: r.Reason})
 		return
 	case ResultLimited:
-		c.mute(l, r)
+		l.notices = append(l.notices, n)
+		c.limited(l, r)
+		return
 	case ResultClosed, ResultToken:
 		c.pauseLane(l, pauseClosed, r.Reason)
 	case ResultThread:

@@ -76,12 +76,16 @@ type (
 		Adopted   bool   `json:"adopted,omitempty"`
 	}
 
-	// failedPayload: the message surely does not exist. The delivery may still be tried again and become sent.
+	// failedPayload: the call was surely not carried out; of a send, the message does not exist. The delivery may still
+	// be tried again and become sent. RetryAt is until when Telegram takes nothing for the chat; a message that is there
+	// already stays so, and only its edit failed.
 	failedPayload struct {
-		Delivery  string `json:"delivery"`
-		Class     string `json:"class"`
-		Reason    string `json:"reason"`
-		MigrateTo int64  `json:"migrate_to,omitempty"`
+		Delivery  string    `json:"delivery"`
+		Class     string    `json:"class"`
+		Reason    string    `json:"reason"`
+		MigrateTo int64     `json:"migrate_to,omitempty"`
+		ChatID    int64     `json:"chat_id,omitempty"`
+		RetryAt   time.Time `json:"retry_at,omitzero"`
 	}
 
 	// unknownPayload: nobody knows whether the message exists. A card's nonce stays good and another delivery takes over;

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/approvald/approvald/internal/approvallog"
+	"github.com/approvald/approvald/internal/gate"
 	"github.com/approvald/approvald/internal/transport"
 )
 
@@ -170,7 +171,7 @@ func (l *Loop) prepare(req approvallog.Request) Event {
 	ev := Prepared{Cycle: CycleID{Key: req.Key, Seq: req.Seq}}
 	card, err := l.card(req)
 	if err != nil {
-		ev.Err = err.Error()
+		ev.Err, ev.Passing = err.Error(), passing(err)
 		return ev
 	}
 	ev.Documents = len(card.Documents())
@@ -187,6 +188,13 @@ func (l *Loop) card(req approvallog.Request) (Card, error) {
 	}
 	card.Body, err = ReadBody(canonical, file, req.PayloadHash)
 	return card, err
+}
+
+// passing reports whether a card that could not be made may be made soon, without anybody doing anything about it: no
+// descriptor was free, the disk did not answer. That bytes are missing or others than were bound does not pass.
+func passing(err error) bool {
+	e, ok := errors.AsType[*gate.Error](err)
+	return ok && e.Code == gate.CodeInternal
 }
 
 // startCall makes one call to Telegram when the pacer lets it.
@@ -274,7 +282,15 @@ func (l *Loop) perform(ctx context.Context, e Call) (transport.Message, error) {
 			ChatID: e.ChatID, MessageID: a.MessageID, Text: m.HTML, ParseMode: parseMode, Keyboard: m.Keyboard,
 		})
 	case EditSettled:
+		if a.Plain {
+			return transport.Message{}, l.o.Sender.EditMessageText(ctx, transport.EditMessageText{
+				ChatID: e.ChatID, MessageID: a.MessageID, Text: Card{Request: a.Request}.SettledPlain(),
+			})
+		}
 		card, err := l.card(a.Request)
+		if passing(err) {
+			return transport.Message{}, err
+		}
 		if err != nil {
 			// The end has to be shown even when the payload is no longer there.
 			card.Body = Body{Note: "its payload can no longer be read"}
@@ -310,12 +326,18 @@ func resultOf(sent transport.Message, err error) Result {
 	r := Result{Kind: ResultRefused, Reason: err.Error(), Class: "local"}
 	e, ok := errors.AsType[*transport.Error](err)
 	if !ok {
-		return r // nothing was called: the message could not be made
+		// Nothing was called: the message could not be made.
+		if passing(err) {
+			r.Kind = ResultLocal
+		}
+		return r
 	}
 	r.Class, r.RetryAfter, r.MigrateTo = string(e.Class), e.RetryAfter, e.MigrateTo
 	switch e.Class {
 	case transport.ClassNotModified:
 		r.Kind = ResultDone
+	case transport.ClassUnparsable:
+		r.Kind = ResultUnparsed
 	case transport.ClassGone:
 		r.Kind = ResultGone
 	case transport.ClassLimited:

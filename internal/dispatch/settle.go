@@ -98,7 +98,7 @@ func (c *Core) due(e *edit) (Action, *op) {
 		case e.strip != "":
 			return StripButtons{MessageID: d.MessageID}, o
 		default:
-			return EditSettled{Request: o.req, MessageID: d.MessageID}, o
+			return EditSettled{Request: o.req, MessageID: d.MessageID, Plain: e.plain != ""}, o
 		}
 	}
 	by := c.approved(o)
@@ -122,7 +122,7 @@ func (c *Core) edited(l *lane, r Result) {
 		if e.strip != "" {
 			c.settled(l, HowButtons, e.strip)
 		} else {
-			c.settled(l, HowEdited, "")
+			c.settled(l, HowEdited, e.plain)
 		}
 	case ResultGone:
 		if t.state == "" {
@@ -137,16 +137,24 @@ func (c *Core) edited(l *lane, r Result) {
 		c.notShown(l)
 	case ResultClosed, ResultMigrated, ResultThread:
 		c.settled(l, HowGone, r.Reason)
-	case ResultRefused:
-		if e.strip == "" && t.state != "" && t.kind == KindCard {
+	case ResultRefused, ResultUnparsed:
+		whole := e.strip == "" && t.state != "" && t.kind == KindCard
+		if whole && e.plain == "" && r.Kind == ResultUnparsed {
+			e.plain = r.Reason
+			l.busy = nil
+			return
+		}
+		if whole {
 			e.strip = r.Reason
 			l.busy = nil
 			return
 		}
 		c.settled(l, HowGone, r.Reason)
 	case ResultLimited:
-		c.mute(l, r)
-		c.notShown(l)
+		if t.state == "" {
+			delete(c.progressShown, t.delivery)
+		}
+		c.limited(l, r)
 	default:
 		e.failures++
 		e.next = c.now.Add(pauseTransient.after(e.failures))
