@@ -114,6 +114,9 @@ func (s archivedSegment) trouble(err error) error {
 	if m, ok := errors.AsType[*misread](err); ok {
 		return s.altered(m.Error())
 	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return s.altered(fmt.Sprintf("it has fewer bytes than the %d that its seal says", s.Bytes))
+	}
 	return fmt.Errorf("archived log %s: %w", s.path(), err)
 }
 

@@ -49,7 +49,7 @@ func (s Seal) valid() error {
 	switch {
 	case s.V != 1:
 		return fmt.Errorf("version %d is not known", s.V)
-	case s.Segment == "" || filepath.Base(s.Segment) != s.Segment || s.Number < 1 || s.Base < 0 || s.Bytes < 1 || s.Head.Seq < 1:
+	case !filepath.IsLocal(s.Segment) || filepath.Base(s.Segment) != s.Segment || s.Segment == "." || s.Number < 1 || s.Base < 0 || s.Bytes < 1 || s.Head.Seq < 1:
 		return errors.New("a member is missing or out of its range")
 	case !isHash([]byte(s.First)) || !isHash([]byte(s.Head.Hash)) || s.Follows != nil && !isHash([]byte(s.Follows.Hash)):
 		return errors.New("a hash is none")
