@@ -51,6 +51,14 @@ func (c *Core) failing() []Failing {
 			}
 		}
 	}
+	for _, dg := range c.digests {
+		for _, o := range dg.held {
+			if dg.there || len(queued) == maxFailing {
+				break
+			}
+			add(o)
+		}
+	}
 	slices.SortFunc(queued, func(a, b *op) int { return compareCycles(a.id, b.id) })
 	home := c.lane(c.chat.ID)
 	var list []Failing

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/approvald/approvald/internal/approvallog"
@@ -43,6 +44,11 @@ func (c *Core) moved(from, to int64) bool {
 	c.emit(Complain{Text: c.movedText()})
 	if l := c.lanes[from]; l != nil && l.busy == nil {
 		c.rehome(l)
+	}
+	for _, o := range c.sorted() {
+		if dg := o.digest; dg != nil && dg.chatID == from && o.pending() {
+			c.dropDigest(dg)
+		}
 	}
 	for _, o := range c.sorted() {
 		c.evaluate(o)
@@ -90,15 +96,17 @@ func (c *Core) next(l *lane) int {
 	return best
 }
 
-// serve takes a card out of the lane and counts it as its asker's turn.
+// keptTurns is how many turns of a lane are remembered at least, so that memory does not grow with the number of askers.
+const keptTurns = 1024
+
+// serve counts a turn of an asker.
 func (l *lane) serve(asker string) {
-	if len(l.cards) == 0 {
-		clear(l.served)
-		return
-	}
 	if l.served == nil {
 		l.served = make(map[string]int64)
 	}
 	l.turn++
 	l.served[asker] = l.turn
+	if len(l.served) > 2*keptTurns {
+		maps.DeleteFunc(l.served, func(_ string, turn int64) bool { return turn <= l.turn-keptTurns })
+	}
 }

@@ -108,7 +108,7 @@ func (c *Core) recoverAbsence() {
 func (c *Core) waitingSince(t time.Time) int {
 	n := 0
 	for _, o := range c.ops {
-		if o.pending() && o.req.RequestedAt.Before(t) && !o.req.PastDeadline(c.now) {
+		if o.pending() && o.digest == nil && o.req.RequestedAt.Before(t) && !o.req.PastDeadline(c.now) {
 			n++
 		}
 	}

@@ -54,7 +54,11 @@ type Core struct {
 	lastCall      int64
 	recovered     bool
 	// owing are the keys with messages that were not settled when the core was started.
-	owing map[string]bool
+	owing   map[string]bool
+	digests map[group]*digest
+	// noDigest is until when a group gets single cards only.
+	noDigest              map[group]time.Time
+	maxSingles, minDigest int
 	// topicBack is until when the forum topic is not tried.
 	topicBack time.Time
 	movedFrom int64 // the group that became the chat, 0 for none
@@ -76,8 +80,10 @@ type op struct {
 	since     time.Time
 	// retry is, for each chat, the delivery that was intended and certainly not sent, to be sent as it is.
 	retry    map[int64]string
-	remindAt time.Time // when this asking is looked at for a reminder
-	first    bool      // somebody asked to see its card
+	remindAt time.Time  // when this asking is looked at for a reminder
+	first    bool       // somebody asked to see its card
+	held     [2]*digest // what stands for it, in the gate's chat and in the deputy's
+	digest   *digest    // that this op is, for one that stands for no request
 	expiring bool
 	// expireAgain is when an expiry that could not be recorded is tried again.
 	expireAgain time.Time
@@ -96,6 +102,7 @@ func NewCore(o CoreOptions) *Core {
 	return &Core{
 		o: o, chat: o.Chat, deliveries: NewDeliveries(), ops: make(map[CycleID]*op), current: make(map[string]CycleID),
 		lanes: make(map[int64]*lane), nonces: make(map[string]Nonce), progressShown: make(map[string]int), recording: make(map[string]bool), calls: make(map[int64]*lane), answered: newRecent(),
+		digests: make(map[group]*digest), noDigest: make(map[group]time.Time), maxSingles: maxSingles, minDigest: minDigest,
 	}
 }
 
@@ -273,6 +280,7 @@ func (c *Core) journaled(rec approvallog.Record) {
 	if d, ok := c.deliveries.ByID(ref.Delivery); ok {
 		id = d.Cycle
 		c.absenceRecorded(rec.Event, d)
+		c.digestRecorded(d)
 		c.recorded(rec.Event, d)
 	}
 	if o := c.ops[id]; o != nil {
@@ -284,8 +292,9 @@ func (c *Core) journaled(rec approvallog.Record) {
 func (c *Core) recover() {
 	c.recovered, c.owing = true, nil
 	c.recoverAbsence()
+	c.recoverDigests()
 	for _, id := range slices.Collect(c.deliveries.cyclesKnown()) {
-		if c.ops[id] == nil && !c.adoptOrphan(id) {
+		if c.ops[id] == nil && !c.adoptOrphan(id) && !c.mayBeDigest(id) {
 			c.deliveries.forget(id)
 		}
 	}
@@ -303,6 +312,7 @@ func (c *Core) recover() {
 	for _, o := range all {
 		c.evaluate(o)
 	}
+	c.endEmptyDigests()
 }
 
 // adoptOrphan takes on the messages of an earlier asking, of which the log's fold tells no more than that it ended.
@@ -336,6 +346,7 @@ func (c *Core) sorted() []*op {
 // evaluate works out what an operation needs now. It may be called at any time and any number of times.
 func (c *Core) evaluate(o *op) {
 	switch {
+	case o.digest != nil && o.pending(): // it is looked at when what it stands for changes
 	case o.pending() && o.req.PastDeadline(c.now):
 		c.stopDelivering(o)
 		if !o.expiring && !c.now.Before(o.expireAgain) {

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"iter"
 	"maps"
 	"slices"
@@ -34,6 +35,7 @@ type Delivery struct {
 	Epoch       int64
 	NonceSHA256 string
 	PayloadHash string
+	Group       *group // of a digest
 	ChatID      int64
 	ThreadID    int64
 	MessageID   int64     // 0 while unknown
@@ -104,6 +106,20 @@ func (d *Deliveries) ByNonce(sum string) (Delivery, bool) { return deref(d.byNon
 
 // ByID finds a delivery.
 func (d *Deliveries) ByID(id string) (Delivery, bool) { return deref(d.byID[id]) }
+
+// open are the deliveries with buttons that are of a kind, have come so far and are not settled, oldest request first.
+func (d *Deliveries) open(kind Kind, phase Phase) []Delivery {
+	var list []Delivery
+	for _, p := range d.byNonce {
+		if p.Kind == kind && p.Phase == phase && p.Settled == "" {
+			list = append(list, *p)
+		}
+	}
+	slices.SortFunc(list, func(a, b Delivery) int {
+		return cmp.Or(compareCycles(a.Cycle, b.Cycle), cmp.Compare(a.MessageID, b.MessageID))
+	})
+	return list
+}
 
 // cardAt finds the card that is this message. It looks at every card, which is cheap enough for what a person does by
 // hand.
@@ -264,6 +280,9 @@ func (d *Deliveries) intend(key string, p intendedPayload) {
 	made := &Delivery{
 		ID: p.Delivery, Kind: p.Kind, Cycle: CycleID{Key: key, Seq: p.Cycle}, Epoch: p.Epoch, NonceSHA256: p.NonceSHA256,
 		PayloadHash: p.PayloadHash, ChatID: p.ChatID, ThreadID: p.ThreadID, Phase: PhaseIntended,
+	}
+	if p.Kind == KindDigest {
+		made.Group = &group{asker: p.Asker, class: p.Class}
 	}
 	d.byID[made.ID] = made
 	if made.NonceSHA256 != "" {

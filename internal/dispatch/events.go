@@ -187,6 +187,22 @@ type (
 		From, Until time.Time
 		Waiting     int
 	}
+	// SendDigest sends a digest with its buttons.
+	SendDigest struct {
+		Asker, Class string
+		Count        int
+		Listed       []approvallog.Request
+		ThreadID     int64
+		Nonce        Nonce
+	}
+	// EditDigest rewrites a digest; with a Count of 0 it stands for nothing any more and loses its buttons.
+	EditDigest struct {
+		MessageID    int64
+		Asker, Class string
+		Count        int
+		Listed       []approvallog.Request
+		Nonce        Nonce
+	}
 	// StripButtons takes only the buttons off.
 	StripButtons struct{ MessageID int64 }
 )
@@ -198,6 +214,8 @@ func (EditSettled) isAction()  {}
 func (SendReminder) isAction() {}
 func (EditReminder) isAction() {}
 func (SendAbsence) isAction()  {}
+func (SendDigest) isAction()   {}
+func (EditDigest) isAction()   {}
 func (StripButtons) isAction() {}
 
 // ResultKind is what came of a Call.

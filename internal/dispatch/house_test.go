@@ -138,6 +138,17 @@ func (h *house) start() *daemon {
 // ask appends a request as an agent in another process does.
 func (h *house) ask(f *files, key, class string, payload any) {
 	h.t.Helper()
+	h.file(f, "agent:ci", key, class, payload, false)
+}
+
+// askAs is ask by another agent, for something that can perhaps be undone.
+func (h *house) askAs(f *files, asker, key string, reversible bool) {
+	h.t.Helper()
+	h.file(f, asker, key, "one", command("/srv", "make", key), reversible)
+}
+
+func (h *house) file(f *files, asker, key, class string, payload any, reversible bool) {
+	h.t.Helper()
 	body := bodyOf(h.t, payload, nil)
 	raw, err := approvallog.Canonicalize(mustJSON(h.t, payload))
 	if err != nil {
@@ -147,8 +158,8 @@ func (h *house) ask(f *files, key, class string, payload any) {
 	h.payloads[body.Hash] = raw
 	h.mu.Unlock()
 	_, err = f.log.Update(h.t.Context(), func(tx *approvallog.Tx) error {
-		_, err := tx.Append(approvallog.Draft{Event: approvallog.EventRequested, Actor: "agent:ci", Task: key, ActionKey: key, Payload: map[string]any{
-			"class": class, "summary": "a summary", "payload_hash": body.Hash, "reversible": false,
+		_, err := tx.Append(approvallog.Draft{Event: approvallog.EventRequested, Actor: asker, Task: key, ActionKey: key, Payload: map[string]any{
+			"class": class, "summary": "a summary", "payload_hash": body.Hash, "reversible": reversible,
 			"approvald": map[string]any{"quorum": 1, "expires_at": tx.Now().Add(time.Hour).Format(time.RFC3339Nano)},
 		}})
 		return err

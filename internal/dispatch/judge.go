@@ -53,7 +53,7 @@ type Rules interface {
 // Outcome is what became of a tap.
 type Outcome string
 
-// The outcomes of a tap. The first four are recorded; all after OutcomeBack decide nothing and tell the person why.
+// The outcomes of a tap. The first four are recorded; all after OutcomeOpened decide nothing and tell the person why.
 const (
 	OutcomeGranted  Outcome = "granted"
 	OutcomeRejected Outcome = "rejected"
@@ -61,6 +61,8 @@ const (
 	OutcomeRevoked  Outcome = "revoked" // a grant taken back before it was used
 	OutcomeReasons  Outcome = "reasons"
 	OutcomeBack     Outcome = "back"
+
+	OutcomeOpened Outcome = "opened" // the card of a request that a digest stood for is asked for
 
 	OutcomeUsed          Outcome = "used"           // a grant that can no longer be taken back
 	OutcomeNotGranted    Outcome = "not-granted"    // there is no grant to take back
@@ -175,6 +177,13 @@ func judge(tap Tap, b Button, ev Evidence, rules Rules) Ruling {
 		return refusal(OutcomeWrongChat)
 	case tap.ChatID != 0 && d.MessageID != 0 && tap.MessageID != d.MessageID:
 		return refusal(OutcomeWrongMessage)
+	case (d.Kind == KindDigest) != (b.Verdict == Open):
+		return refusal(OutcomeUnknownButton)
+	case d.Kind == KindDigest:
+		if _, ok := rules.Rule(d.Group.class).approver(tap.SenderID); !ok {
+			return refusal(OutcomeNotForClass)
+		}
+		return Ruling{Outcome: OutcomeOpened}
 	case req.Key != d.Cycle.Key || req.Seq != d.Cycle.Seq:
 		return Ruling{Outcome: OutcomeSuperseded}
 	}

@@ -36,6 +36,7 @@ type lane struct {
 	cards   []CycleID
 	served  map[string]int64 // asker -> the turn when a card of theirs went out, while others wait
 	turn    int64
+	singles map[group][]time.Time // when cards of a group went out, of late
 	notices []*notice
 	edits   []*edit
 	inRow   int // cards since something else had its turn
@@ -110,6 +111,11 @@ func (c *Core) startCard(l *lane) bool {
 		return false
 	}
 	o := c.ops[l.cards[i]]
+	if c.crowd(l, o) {
+		l.serve(o.req.Requester)
+		return true
+	}
+	l.countSingle(c.groupOf(o, l.chatID), c.now)
 	l.cards = slices.Delete(l.cards, i, i+1)
 	l.serve(o.req.Requester)
 	l.busy = &task{op: o}

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"fmt"
 	"strings"
 )
 
@@ -21,19 +22,20 @@ func (n Nonce) Sum() string {
 type Verdict byte
 
 // The verdicts. Approve and Reject decide; Because opens the list of reasons and Back leaves it. Revoke takes a grant
-// back; there is no button for it.
+// back; there is no button for it. Open brings up a request's card from a digest.
 const (
 	Approve Verdict = 'a'
 	Reject  Verdict = 'r'
 	Because Verdict = 'w'
 	Back    Verdict = 'b'
 	Revoke  Verdict = 'v'
+	Open    Verdict = 'o'
 )
 
 // Button is the data of a button: version, verdict, with Reject perhaps the tag of a reason, and the nonce.
 type Button struct {
 	Verdict Verdict
-	Reason  string // tag of a preset reason, empty for none
+	Reason  string // tag of a preset reason, or with Open of a request; empty for none
 	Nonce   Nonce
 }
 
@@ -55,6 +57,7 @@ func ParseButton(data string) (Button, bool) {
 	b := Button{Verdict: Verdict(head[1]), Reason: head[2:]}
 	switch {
 	case b.Verdict == Reject && (b.Reason == "" || isReasonTag(b.Reason)):
+	case b.Verdict == Open && isReasonTag(b.Reason):
 	case (b.Verdict == Approve || b.Verdict == Because || b.Verdict == Back) && b.Reason == "":
 	default:
 		return Button{}, false
@@ -75,6 +78,9 @@ func reasonTag(reason string) string {
 	sum := sha256.Sum256([]byte(reason))
 	return hex.EncodeToString(sum[:])[:reasonTagLen]
 }
+
+// requestTag names one of the requests that a digest lists. Two with one tag would only open one for the other.
+func requestTag(id CycleID) string { return reasonTag(fmt.Sprintf("%d %s", id.Seq, id.Key)) }
 
 func isReasonTag(s string) bool {
 	if len(s) != reasonTagLen {

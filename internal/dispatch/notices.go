@@ -7,7 +7,7 @@ import (
 	"github.com/approvald/approvald/internal/approvallog"
 )
 
-// notice is a message without buttons that is owed to a chat: a reminder, or word of an absence.
+// notice is a message that decides nothing and is owed to a chat: a reminder, word of an absence, or a digest.
 //
 // It is sent at most once. Each try is recorded before it is made; one that certainly failed is recorded as such and
 // tried again, also by the next daemon; one of which nobody knows what became of it is not, since a notice that comes
@@ -16,6 +16,7 @@ type notice struct {
 	kind     Kind
 	op       *op     // a reminder's; for an absence one that stands for no request
 	absence  absence // of an absence
+	digest   *digest // of a digest, whose op stands for no request either
 	next     time.Time
 	failures int
 }
@@ -102,15 +103,23 @@ func (c *Core) noticeWanted(n *notice) bool {
 func (c *Core) intendNotice(l *lane, n *notice) {
 	p := c.noticeIntent(l, n)
 	l.busy = &task{op: n.op, notice: n, kind: n.kind, delivery: p.Delivery, stage: stageIntending}
+	if dg := n.digest; dg != nil {
+		dg.delivery = p.Delivery
+	}
 	c.journal(EventDeliveryIntended, n.op.id.Key, p)
 }
 
 func (c *Core) noticeIntent(l *lane, n *notice) intendedPayload {
-	nonce := c.o.Nonce() // only to name the delivery; a notice has no buttons
-	return intendedPayload{
+	nonce := c.o.Nonce() // only to name the delivery, but for a digest, which has buttons
+	p := intendedPayload{
 		Delivery: nonce.Sum()[:16], Kind: n.kind, Cycle: n.op.id.Seq, Epoch: c.o.Epoch, PayloadHash: n.op.req.PayloadHash,
 		ChatID: l.chatID, ThreadID: c.thread(l), From: n.absence.from, Until: n.absence.until,
 	}
+	if n.digest != nil {
+		p.NonceSHA256, p.Asker, p.Class = nonce.Sum(), n.digest.asker, n.digest.class
+		c.nonces[p.Delivery] = nonce
+	}
+	return p
 }
 
 // sendNotice asks for the call of a notice whose intent is on disk.
@@ -122,6 +131,12 @@ func (c *Core) sendNotice(l *lane) {
 	}
 	if n.kind == KindAbsence {
 		c.call(l, SendAbsence{ThreadID: c.thread(l), From: n.absence.from, Until: n.absence.until, Waiting: c.waitingSince(n.absence.until)})
+		return
+	}
+	if dg := n.digest; dg != nil {
+		listed := dg.oldest()
+		c.digestShows(dg, listed)
+		c.call(l, SendDigest{Asker: dg.asker, Class: dg.class, Count: len(dg.held), Listed: listed, ThreadID: c.thread(l), Nonce: c.nonces[dg.delivery]})
 		return
 	}
 	card, _ := c.cardAt(n.op.id, c.chat.ID)
@@ -136,6 +151,20 @@ func (c *Core) sendNotice(l *lane) {
 func (c *Core) noticeSent(l *lane, r Result) {
 	t := l.busy
 	n := t.notice
+	if d, ok := c.deliveries.ByID(t.delivery); ok && d.MessageID != 0 {
+		l.busy = nil // a tap on a digest has told its id before the answer came
+		return
+	}
+	if c.recording[t.delivery] {
+		t.stage, t.result = stageRecording, EventDeliverySent
+		return
+	}
+	if n.digest != nil && r.Kind != ResultDone {
+		n.digest.shown, n.digest.first = 0, CycleID{}
+		if r.Kind == ResultUnknown || r.Kind == ResultRefused {
+			c.noDigest[n.digest.group] = c.now.Add(digestRetry)
+		}
+	}
 	switch r.Kind {
 	case ResultDone:
 		c.recordSent(n.op.id.Key, sentPayload{Delivery: t.delivery, ChatID: l.chatID, MessageID: r.MessageID, ThreadID: r.ThreadID})
@@ -157,6 +186,13 @@ func (c *Core) noticeSent(l *lane, r Result) {
 		}
 		c.putOff(n)
 	case ResultCancelled:
+	case ResultRefused:
+		if n.digest != nil {
+			c.record(l, EventDeliveryFailed, failedPayload{Delivery: t.delivery, Class: r.Class, Reason: r.Reason})
+			c.dropDigest(n.digest)
+			return
+		}
+		c.putOff(n)
 	default:
 		c.putOff(n)
 	}

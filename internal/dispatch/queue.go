@@ -71,6 +71,11 @@ func (c *Core) deliver(o *op) {
 	missing := false
 	for _, chatID := range c.chatsFor(o) {
 		if c.shownIn(o.id, chatID) {
+			c.release(o, chatID)
+			c.stopSending(o, c.lane(chatID))
+			continue
+		}
+		if c.hold(o, chatID) {
 			c.stopSending(o, c.lane(chatID))
 			continue
 		}
@@ -135,6 +140,8 @@ func compareCycles(a, b CycleID) int {
 
 // stopDelivering takes back all that is not on its way yet.
 func (c *Core) stopDelivering(o *op) {
+	c.release(o, c.chat.ID)
+	c.release(o, c.o.Deputy.ID)
 	for _, id := range c.laneIDs() {
 		l := c.lanes[id]
 		c.stopSending(o, l)

@@ -33,6 +33,7 @@ const (
 	KindDocument Kind = "document" // goes before a card
 	KindReminder Kind = "reminder" // replies to a card that nobody has answered
 	KindAbsence  Kind = "absence"  // tells when taps were lost; it belongs to no request
+	KindDigest   Kind = "digest"   // stands for many requests; it has buttons, which open them
 )
 
 // EpochInfo is the payload of epoch.opened beside the number: who opened the epoch, and what it registered with
@@ -63,6 +64,9 @@ type (
 		ChatID      int64  `json:"chat_id"`
 		ThreadID    int64  `json:"thread_id,omitempty"`
 
+		// Asker and Class are what a digest stands for.
+		Asker string    `json:"asker,omitempty"`
+		Class string    `json:"class,omitempty"`
 		From  time.Time `json:"from,omitzero"`
 		Until time.Time `json:"until,omitzero"`
 	}

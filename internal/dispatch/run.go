@@ -207,7 +207,7 @@ func (l *Loop) startCall(e Call) {
 		defer cancel()
 		kind := transport.KindCard
 		switch e.What.(type) {
-		case EditSettled, StripButtons, EditProgress, EditReminder:
+		case EditSettled, StripButtons, EditProgress, EditReminder, EditDigest:
 			if !e.Fair {
 				kind = transport.KindSettle
 			}
@@ -310,6 +310,20 @@ func (l *Loop) perform(ctx context.Context, e Call) (transport.Message, error) {
 	case SendAbsence:
 		return l.o.Sender.SendMessage(ctx, transport.SendMessage{
 			ChatID: e.ChatID, ThreadID: a.ThreadID, Text: absenceText(a.From, a.Until, a.Waiting), ParseMode: parseMode,
+		})
+	case SendDigest:
+		m := Digest{Asker: a.Asker, Class: a.Class, Count: a.Count, Listed: a.Listed}.Message(l.o.Now(), a.Nonce)
+		return l.o.Sender.SendMessage(ctx, transport.SendMessage{
+			ChatID: e.ChatID, ThreadID: a.ThreadID, Text: m.HTML, ParseMode: parseMode, Keyboard: m.Keyboard,
+		})
+	case EditDigest:
+		digest := Digest{Asker: a.Asker, Class: a.Class, Count: a.Count, Listed: a.Listed}
+		m := digest.Settled()
+		if a.Count > 0 {
+			m = digest.Message(l.o.Now(), a.Nonce)
+		}
+		return transport.Message{}, l.o.Sender.EditMessageText(ctx, transport.EditMessageText{
+			ChatID: e.ChatID, MessageID: a.MessageID, Text: m.HTML, ParseMode: parseMode, Keyboard: m.Keyboard,
 		})
 	case StripButtons:
 		return transport.Message{}, l.o.Sender.EditMessageReplyMarkup(ctx, transport.EditMessageReplyMarkup{ChatID: e.ChatID, MessageID: a.MessageID})

@@ -9,7 +9,7 @@ import (
 
 // mayOwe reports whether a message may be in a chat, known or not, that has to show its request's end.
 func mayOwe(d Delivery) bool {
-	return (d.Kind == KindCard || d.Kind == KindReminder) && d.Phase != PhaseFailed && !d.Gone
+	return (d.Kind == KindCard || d.Kind == KindReminder || d.Kind == KindDigest) && d.Phase != PhaseFailed && !d.Gone
 }
 
 // owes reports whether a message is still to be rewritten when its request has come to this state. A reminder is
@@ -18,6 +18,8 @@ func owes(d Delivery, want approvallog.State) bool {
 	switch d.Kind {
 	case KindCard:
 		return d.Settled != want && !d.Gone
+	case KindDigest:
+		return d.Settled == "" && d.MessageID != 0 && !d.Gone
 	case KindReminder:
 		// One whose id never became known cannot be rewritten; it has no buttons either.
 		return d.Settled == "" && d.MessageID != 0
@@ -93,6 +95,8 @@ func (c *Core) due(e *edit) (Action, *op) {
 		switch {
 		case !owes(d, want):
 			return nil, nil
+		case d.Kind == KindDigest:
+			return EditDigest{MessageID: d.MessageID, Asker: d.Group.asker, Class: d.Group.class}, o
 		case d.Kind == KindReminder:
 			return EditReminder{Request: o.req, MessageID: d.MessageID}, o
 		case e.strip != "":
@@ -100,6 +104,9 @@ func (c *Core) due(e *edit) (Action, *op) {
 		default:
 			return EditSettled{Request: o.req, MessageID: d.MessageID, Plain: e.plain != ""}, o
 		}
+	}
+	if o.digest != nil {
+		return c.digestDue(d, o.digest), o
 	}
 	by := c.approved(o)
 	nonce, known := c.nonces[d.ID]
@@ -126,7 +133,7 @@ func (c *Core) edited(l *lane, r Result) {
 		}
 	case ResultGone:
 		if t.state == "" {
-			// The card of a request that still waits was deleted; it is sent once more.
+			// The card of a request that still waits was deleted, or a digest; it is sent once more.
 			c.record(l, EventDeliverySettled, settledPayload{Delivery: t.delivery, State: approvallog.StatePending, How: HowGone, Reason: r.Reason})
 			return
 		}
@@ -176,6 +183,9 @@ func (c *Core) settled(l *lane, how How, reason string) {
 func (c *Core) notShown(l *lane) {
 	if l.busy.state == "" {
 		delete(c.progressShown, l.busy.delivery)
+		if dg := l.busy.op.digest; dg != nil {
+			dg.first = CycleID{}
+		}
 	}
 	l.busy = nil
 }
@@ -199,6 +209,9 @@ func (c *Core) tapRuled(ev TapRuled) {
 		c.recordSent(d.Cycle.Key, sentPayload{
 			Delivery: d.ID, ChatID: ev.Tap.ChatID, MessageID: ev.Tap.MessageID, ThreadID: d.ThreadID, Adopted: true,
 		})
+	}
+	if r.Outcome == OutcomeOpened {
+		c.digestTapped(d, r.Button.Reason)
 	}
 	if r.Outcome == OutcomeReasons || r.Outcome == OutcomeBack {
 		if id := orInt(ev.Tap.MessageID, d.MessageID); id != 0 {

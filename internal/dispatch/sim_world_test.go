@@ -48,6 +48,18 @@ func (s *sim) telegram(e Call) Result {
 		return s.edit(a.MessageID, lost, func(m *simMessage) { m.buttons, m.state = false, settledState(a.Request) })
 	case StripButtons:
 		return s.edit(a.MessageID, lost, func(m *simMessage) { m.buttons = false; m.state = "stripped" })
+	case SendDigest:
+		d, ok := s.deliveries.ByNonce(a.Nonce.Sum())
+		if !ok || d.Kind != KindDigest || a.Count < 1 || len(a.Listed) == 0 {
+			s.failf("digest %+v sent without a recorded intent, or of nothing", a)
+		}
+		return s.deliver(simMessage{cycle: d.Cycle, kind: KindDigest, nonce: a.Nonce, buttons: true}, lost)
+	case EditDigest:
+		return s.edit(a.MessageID, lost, func(m *simMessage) {
+			if m.buttons = a.Count > 0; m.buttons && m.nonce != a.Nonce {
+				s.failf("an edit gave digest %d the buttons of another", m.id)
+			}
+		})
 	case EditProgress:
 		if m := s.messages[a.MessageID]; m != nil && m.deleted && !m.missed {
 			// A card whose deletion shows while its request waits is sent once more.
@@ -181,6 +193,9 @@ func (s *sim) person() {
 		s.handle(t)
 		return
 	}
+	if s.chance(30) && s.openFromDigest() {
+		return
+	}
 	var cards []*simMessage
 	for id := int64(1); id <= s.lastID; id++ {
 		if m := s.messages[id]; m.kind == KindCard && !m.deleted {
@@ -210,6 +225,20 @@ func (s *sim) person() {
 	t.callback = fmt.Sprint("c", s.lastTap)
 	s.taps = append(s.taps, t)
 	s.handle(t)
+}
+
+// openFromDigest taps a button of a digest.
+func (s *sim) openFromDigest() bool {
+	req, ok := s.anyRequest()
+	for id := int64(1); ok && id <= s.lastID; id++ {
+		if m := s.messages[id]; m.kind == KindDigest && m.buttons && !m.deleted && s.chance(50) {
+			b := Button{Verdict: Open, Reason: requestTag(CycleID{req.Key, req.Seq}), Nonce: m.nonce}
+			s.lastTap++
+			s.handle(simTap{callback: fmt.Sprint("c", s.lastTap), cycle: m.cycle, tap: Tap{SenderID: 111, ChatID: simChat, MessageID: m.id, Data: b.Data()}})
+			return true
+		}
+	}
+	return false
 }
 
 // handle brings an update to the daemon. It is told to be done only after the judgement is on disk.

@@ -56,7 +56,8 @@ func (c *Core) Stats() Stats {
 		switch {
 		case !o.pending():
 			s.Unsettled += c.unsettled(o)
-		case c.shown(o.id):
+		case o.digest != nil:
+		case c.shown(o.id) || o.heldByMessage():
 			s.Pending++
 		default:
 			s.Pending++

@@ -23,6 +23,8 @@ func words(r Ruling) (text string, alert bool) {
 		return "Your approval is noted, " + progress(r.Have, r.Need, r.By) + ".", false
 	case OutcomeReasons:
 		return "Choose a reason, or reply to the card with your own.", false
+	case OutcomeOpened:
+		return "Its card comes next, if it still waits.", false
 	case OutcomeBack:
 		return "", false
 	case OutcomeRevoked:
