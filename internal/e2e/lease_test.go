@@ -110,6 +110,7 @@ func TestRefusalsLeaveNothing(t *testing.T) {
 	w := newWorld(t)
 	daemon := w.up()
 	w.until("the daemon to be ready", func() bool { return strings.Contains(daemon.stderr.String(), "ready") })
+	daemon.stop() // stopped, it holds the gate as before, and whatever changes now is not its doing
 	before, calls := w.tree(w.dir), w.countCalls()
 	var took []time.Duration
 	for range 10 {
@@ -131,6 +132,7 @@ func TestRefusalsLeaveNothing(t *testing.T) {
 	if half := took[len(took)/2]; half > time.Second {
 		t.Errorf("half of the refusals took more than %v, ten at a time", half)
 	}
+	daemon.signal(syscall.SIGCONT)
 	w.wantServes(daemon, "still:served")
 }
 
@@ -167,6 +169,7 @@ func finalCodes(t *testing.T) []string {
 
 // TestLosersAreNotRestartedForEver: the pair of the exit code and the unit's list of codes.
 func TestLosersAreNotRestartedForEver(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.up()
 	final, starts := finalCodes(t), 0
@@ -195,6 +198,7 @@ func TestLosersAreNotRestartedForEver(t *testing.T) {
 
 // TestTheOtherModeIsRefused: poll and webhook exclude each other, and the line says so.
 func TestTheOtherModeIsRefused(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	daemon := w.up()
 	config, err := os.ReadFile(filepath.Join(w.dir, "config/approvald/default.toml"))
@@ -213,6 +217,7 @@ secret_file = %q
 
 // TestOneBotHoweverTheGatesAreSpelled: two gates on one bot are refused; one gate under two names is one gate.
 func TestOneBotHoweverTheGatesAreSpelled(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	daemon := w.up()
 	config, err := os.ReadFile(filepath.Join(w.dir, "config/approvald/default.toml"))
@@ -246,6 +251,7 @@ func TestOneBotHoweverTheGatesAreSpelled(t *testing.T) {
 
 // TestLeaseIsShownInEveryState: `approvald lease` says who holds the gate and why we think so, and takes nothing.
 func TestLeaseIsShownInEveryState(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	look := func(verdict string, held bool, words ...string) leaseReport {
 		t.Helper()
@@ -332,6 +338,7 @@ func (w *world) writeForeign(pid int) {
 // TestRecordsThatAreNoHolders: whatever a crash, an older version or a recycled number left, the kernel lock is free and the gate starts,
 // and says what it found.
 func TestRecordsThatAreNoHolders(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.up().kill()
 	dead, err := os.ReadFile(w.recordFile())

@@ -18,6 +18,7 @@ import (
 // TestTheHolderPutsBackWhatIsMissing: files that vanish under a running daemon, with nobody in their place, are taken again, and the gate
 // goes on in the same epoch.
 func TestTheHolderPutsBackWhatIsMissing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	daemon := w.up()
 	pid := daemon.cmd.Process.Pid
@@ -144,6 +145,7 @@ func (p *process) lastLine() string {
 
 // TestADaemonDirectoryThatIsDeletedWhole takes the delivery journal along: nothing may be sent without it.
 func TestADaemonDirectoryThatIsDeletedWhole(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	daemon := w.up()
 	w.wantServes(daemon, "before")
@@ -167,6 +169,7 @@ func TestADaemonDirectoryThatIsDeletedWhole(t *testing.T) {
 
 // TestAnEpochThatIsOver: the files are free again, but another daemon had the gate in between. Whoever slept through that has lost it.
 func TestAnEpochThatIsOver(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	old := w.up()
 	w.until("the daemon to be ready", func() bool { return strings.Contains(old.stderr.String(), "ready") })
@@ -235,6 +238,7 @@ func (w *world) freeBot() {
 // TestAFencedDaemon is stopped, loses the gate to a standby, and goes on: its append is refused inside the append lock, it answers its
 // agents, touches nothing of its successor's and ends with exit 11. The log has no fork.
 func TestAFencedDaemon(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	old := w.up()
 	waiter, card := w.request(old, "asked:before")
@@ -289,6 +293,7 @@ func TestAFencedDaemon(t *testing.T) {
 
 // TestAStoppedDaemonGoesOn: SIGSTOP, or a machine that sleeps, is no loss as long as nobody took the gate.
 func TestAStoppedDaemonGoesOn(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	daemon := w.up()
 	waiter, card := w.request(daemon, "deploy:api#41")
@@ -310,6 +315,7 @@ func TestAStoppedDaemonGoesOn(t *testing.T) {
 
 // TestStandbyTakesOverAtOnce from a daemon that was killed, each time in an epoch of its own, and the last one has the socket.
 func TestStandbyTakesOverAtOnce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	daemon := w.up()
 	for epoch := int64(2); epoch <= 4; epoch++ {

@@ -13,6 +13,7 @@ import (
 // TestUpdatesThatAreRepeatedForEver: a server that forgets what was confirmed, and ten restarts. A decision is final in the log, not by an
 // offset that somebody remembers.
 func TestUpdatesThatAreRepeatedForEver(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	daemon := w.up()
 	w.wantServes(daemon, "deploy:api#41")
@@ -42,6 +43,7 @@ func TestUpdatesThatAreRepeatedForEver(t *testing.T) {
 // TestAStopBetweenTheRecordAndTheAnswer: the update in hand is not confirmed before the end, comes again at each of five starts, and
 // neither counts twice nor ends a daemon.
 func TestAStopBetweenTheRecordAndTheAnswer(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	daemon := w.up()
 	waiter, card := w.request(daemon, "deploy:api#41")
@@ -70,6 +72,7 @@ func TestAStopBetweenTheRecordAndTheAnswer(t *testing.T) {
 // TestAChildHasNothingOfTheGate: a command that outlives its asker keeps no lock and no file of the gate, and a killed daemon's place is
 // free at once although the command still runs.
 func TestAChildHasNothingOfTheGate(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	daemon := w.up()
 	runner := w.start("run", "job:1", "--class", "deploy.production", "--summary", "s", "--", "sh", "-c", "ls -l /proc/$$/fd >fds; env >vars; mv vars vars.done; exec sleep 600")
