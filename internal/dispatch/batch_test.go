@@ -29,8 +29,8 @@ func TestRecoveryOfThousandsIsAFewAppends(t *testing.T) {
 	const expired, cut = 2000, 1000
 	now := noon
 	requests, deliveries := approvallog.NewRequests(), NewDeliveries()
-	log := &countingLog{memLog: &memLog{now: func() time.Time { return now }, fold: requests}}
-	journal := &countingLog{memLog: &memLog{now: func() time.Time { return now }, fold: deliveries}}
+	log := &countingLog{memLog: newMemLog(func() time.Time { return now }, requests)}
+	journal := &countingLog{memLog: newMemLog(func() time.Time { return now }, deliveries)}
 	for i := range expired + cut {
 		ttl := time.Hour
 		if i >= expired {

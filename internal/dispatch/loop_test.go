@@ -285,7 +285,7 @@ func BenchmarkAppendToSend(b *testing.B) {
 // loop goes on by itself.
 func TestFullDiskOfTheJournal(t *testing.T) {
 	requests, deliveries := approvallog.NewRequests(), NewDeliveries()
-	log, journal := &memLog{now: time.Now, fold: requests}, &memLog{now: time.Now, fold: deliveries}
+	log, journal := newMemLog(time.Now, requests), newMemLog(time.Now, deliveries)
 	h := newHouse(t)
 	client, err := transport.New(transport.Options{Token: transport.NewSecret(h.server.Token()), APIBase: h.server.URL()})
 	if err != nil {

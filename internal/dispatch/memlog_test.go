@@ -11,17 +11,44 @@ import (
 	"github.com/approvald/approvald/internal/approvallog"
 )
 
-// memLog is a Log in memory: what is in it is on disk, what is not yet applied to its fold does not exist.
-type memLog struct {
+// memDisk is a file: what is in it is on disk, for every process that has it open.
+type memDisk struct {
 	mu      sync.Mutex
-	now     func() time.Time
-	fold    approvallog.Folder
 	records []approvallog.Record
 	subs    []chan struct{}
 	fail    error // refuses appends
 }
 
+// memLog is one process' handle on a memDisk. Its fold knows what was there when the process last looked, which Update
+// and Refresh do and View does not.
+type memLog struct {
+	*memDisk
+	now   func() time.Time
+	fold  approvallog.Folder
+	guard func() error // asked under the lock before each decision; nil for none
+	at    int          // records that the fold knows
+}
+
 var _ Log = (*memLog)(nil)
+
+func newMemLog(now func() time.Time, fold approvallog.Folder) *memLog {
+	return &memLog{memDisk: &memDisk{}, now: now, fold: fold}
+}
+
+// open is another process' handle on the same file.
+func (l *memLog) open(fold approvallog.Folder, guard func() error) *memLog {
+	return &memLog{memDisk: l.memDisk, now: l.now, fold: fold, guard: guard}
+}
+
+// catchUp is called with the lock held.
+func (l *memLog) catchUp() error {
+	for ; l.at < len(l.records); l.at++ {
+		if err := l.fold.Apply(l.records[l.at]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 type memTx struct {
 	log   *memLog
@@ -52,11 +79,20 @@ func (l *memLog) Update(_ context.Context, decide func(Tx) error) ([]approvallog
 	if l.fail != nil {
 		return nil, l.fail
 	}
+	if l.guard != nil {
+		if err := l.guard(); err != nil {
+			return nil, err
+		}
+	}
+	if err := l.catchUp(); err != nil {
+		return nil, err
+	}
 	tx := &memTx{log: l}
 	if err := decide(tx); err != nil {
 		return nil, err
 	}
 	l.records = append(l.records, tx.added...)
+	l.at = len(l.records)
 	if len(tx.added) > 0 {
 		for _, c := range l.subs {
 			select {
@@ -75,8 +111,11 @@ func (l *memLog) View(read func()) error {
 	return nil
 }
 
-func (l *memLog) Refresh(context.Context) error { return nil }
-
+func (l *memLog) Refresh(context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.catchUp()
+}
 func (l *memLog) Changed() (<-chan struct{}, func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -48,7 +48,12 @@ var assents = map[string]bool{
 // when the message answers no card.
 func (l *Loop) handleReply(ctx context.Context, m transport.Message) (handled bool, err error) {
 	find := func() (Delivery, bool) { return l.o.Deliveries.cardAt(m.ReplyTo.ChatID, m.ReplyTo.ID) }
-	err = l.o.Journal.View(func() { _, handled = find() })
+	look := func() { _, handled = find() }
+	if err = l.o.Journal.View(look); err == nil && !handled {
+		if err = l.entitled(); err == nil { // see ruleOn
+			err = l.o.Journal.View(look)
+		}
+	}
 	if err != nil || !handled {
 		return false, err
 	}

@@ -37,8 +37,18 @@ func (l *Loop) ruleOn(ctx context.Context, tap Tap, b Button, find func() (Deliv
 		ev.Notes = l.o.Deliveries.Notes(ev.Delivery.Cycle)
 	}
 	err := l.o.Journal.View(lookUp)
-	if err != nil || !ev.Found {
-		return Judge(tap, b, ev, l.o.Rules), err
+	if err == nil && !ev.Found {
+		// A daemon that was stopped while another took over does not know what that one has sent, and must not tell a person
+		// that their button is unknown.
+		if err = l.entitled(); err == nil {
+			err = l.o.Journal.View(lookUp)
+		}
+	}
+	if err != nil {
+		return Ruling{}, err
+	}
+	if !ev.Found {
+		return Judge(tap, b, ev, l.o.Rules), nil
 	}
 	if err := l.o.Log.Refresh(ctx); err != nil {
 		return Ruling{}, err
