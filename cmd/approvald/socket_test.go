@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -67,5 +69,59 @@ func TestUndeliverableIsTold(t *testing.T) {
 	}
 	if text := w.run(w.env, 0, "status").out.String(); !strings.Contains(text, "undelivered 1") || !strings.Contains(text, "chat not found") {
 		t.Errorf("status does not tell:\n%s", text)
+	}
+}
+
+// A daemon that runs and cannot be asked is not said to be none: the reason is named.
+func TestWhyTheDaemonWasNotAsked(t *testing.T) {
+	w := newWorld(t)
+	w.up()
+	dir := filepath.Join(w.dir, "run", "approvald")
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	p := w.run(w.env, 0, "request", "k", "--class", "a.b", "--summary", "s")
+	if text := p.errOut.String(); strings.Contains(text, "no daemon answers") || !strings.Contains(text, "mode 0777") {
+		t.Errorf("stderr %q, want the directory's mode as the reason", text)
+	}
+	if text := w.run(w.env, 0, "status").out.String(); !strings.Contains(text, "mode 0777") || strings.Contains(text, "none runs") {
+		t.Errorf("status does not name the reason:\n%s", text)
+	}
+	w.tap("Approve")
+	w.run(w.env, 0, "wait", "k")
+}
+
+// What is not UTF-8 has no form in a request, whichever way it takes: two such keys must not become one.
+func TestBytesThatAreNoTextAreRefused(t *testing.T) {
+	w := newWorld(t)
+	refused := func(env []string) {
+		t.Helper()
+		for _, args := range [][]string{
+			{"request", "drop-\xff", "--class", "a.b", "--summary", "s"},
+			{"request", "k", "--class", "a.b", "--summary", "s\xff"},
+			{"request", "k", "--class", "a.b\xff", "--summary", "s"},
+			{"request", "k", "--class", "a.b", "--summary", "s", "--as", "ci\xff"},
+			{"request", "k", "--class", "a.b", "--summary", "s", "--task", "t\xff"},
+			{"request", "k", "--class", "a.b", "--summary", "s", "--exclusive", "e\xff"},
+			{"request", "k", "--class", "a.b", "--summary", "s", "--on-behalf-of", "human:a\xff"},
+			{"show", "drop-\xff"},
+			{"wait", "drop-\xff"},
+			{"withdraw", "drop-\xff", "--reason", "timeout"},
+			{"withdraw", "k", "--reason", "timeout", "--as", "ci\xff"},
+		} {
+			p := w.start(env, append(args, "--json")...)
+			if ws := p.ended(); ws.ExitStatus() != 2 || !strings.Contains(p.out.String(), `"code":"invalid-request"`) {
+				t.Errorf("%q: exit code %d, want 2: %s", args, ws.ExitStatus(), p.out)
+			}
+		}
+		w.run(env, 112, "run", "drop-\xff", "--class", "a.b", "--", "true")
+	}
+	w.run(w.env, 0, "request", "k2", "--class", "a.b", "--summary", "s")
+	refused(w.env)
+	w.up()
+	refused(w.env)
+	refused(w.stranger())
+	if text := w.run(w.env, 0, "queue", "--json").out.String(); strings.Count(text, `"key"`) != 1 {
+		t.Errorf("something was filed: %s", text)
 	}
 }

@@ -222,7 +222,7 @@ func (a *App) serveAgents(ctx context.Context) error {
 	if err := a.stages.epoch.wait(ctx); err != nil {
 		return err
 	}
-	listener, err := gateapi.Listen(a.opts.Config.Paths().Socket)
+	listener, err := gateapi.Listen(ctx, a.opts.Config.Paths().Socket, a.opts.Config.Identity())
 	if err != nil {
 		return err
 	}
@@ -235,7 +235,7 @@ func (a *App) serveAgents(ctx context.Context) error {
 		}
 		return listener.Remove()
 	})
-	server := gateapi.NewServer(gateapi.ServerOptions{Gate: a.opts.Gate, Ops: gateapi.Local(a.gate, a.status), Logger: a.log.Named("socket")})
+	server := gateapi.NewServer(gateapi.ServerOptions{Gate: a.opts.Config.Identity(), Ops: gateapi.Local(a.gate, a.status), Logger: a.log.Named("socket")})
 	a.stages.socket.reach()
 	return server.Serve(ctx, listener)
 }

@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/approvald/approvald/internal/gate"
 	"github.com/approvald/approvald/internal/gateapi"
 )
 
@@ -27,7 +28,8 @@ func TestDeliveryTroubleIsToldOnceAndItsEndToo(t *testing.T) {
 	}
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "run", "s.sock")
-	l, err := gateapi.Listen(path)
+	meant := gate.Identity{Name: "g"}
+	l, err := gateapi.Listen(t.Context(), path, meant)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,11 +37,11 @@ func TestDeliveryTroubleIsToldOnceAndItsEndToo(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() {
-		served <- gateapi.NewServer(gateapi.ServerOptions{Gate: "g", Ops: statusOnly{st: st}, Logger: zap.NewNop()}).Serve(ctx, l)
+		served <- gateapi.NewServer(gateapi.ServerOptions{Gate: meant, Ops: statusOnly{st: st}, Logger: zap.NewNop()}).Serve(ctx, l)
 	}()
-	c := gateapi.NewClient(path, "g")
+	c := gateapi.NewClient(path, meant)
 	u, _, errw := captured()
-	w := &deliveryWatch{ui: u, key: "k", clients: []*gateapi.Client{gateapi.NewClient(path+"x", "g"), c}}
+	w := &deliveryWatch{ui: u, key: "k", clients: []*gateapi.Client{gateapi.NewClient(path+"x", meant), c}}
 	deaf := gateapi.Trouble{Code: gateapi.TroubleDeaf, Text: "last heard (1m0s ago)"}
 	for _, step := range []struct {
 		reason  string

@@ -55,7 +55,8 @@ func (e *env) ops(readDamaged bool) (ops *gateapi.Failover, done func(), err err
 		return nil, nil, err
 	}
 	var opened *gate.Gate
-	f := gateapi.NewFailover(gateapi.FailoverOptions{
+	var f *gateapi.Failover
+	f = gateapi.NewFailover(gateapi.FailoverOptions{
 		Gate:    e.gate,
 		Clients: clients,
 		Open: func() (gateapi.Ops, error) {
@@ -71,7 +72,7 @@ func (e *env) ops(readDamaged bool) (ops *gateapi.Failover, done func(), err err
 				e.ui.say("what follows is from before the damage")
 			}
 			opened = g
-			return gateapi.Local(g, func(ctx context.Context) (gateapi.Status, error) { return offlineStatus(ctx, cfg, g) }), nil
+			return gateapi.Local(g, func(ctx context.Context) (gateapi.Status, error) { return offlineStatus(ctx, cfg, g, f.Obstacle()) }), nil
 		},
 		Notice: func(text string) { e.ui.say("%s", text) },
 	})
@@ -89,18 +90,20 @@ func (e *env) ops(readDamaged bool) (ops *gateapi.Failover, done func(), err err
 // clients are the daemon's possible sockets.
 func (e *env) clients(cfg gate.Config, cfgErr error) ([]*gateapi.Client, error) {
 	sockets := cfg.Paths().Sockets
+	meant := cfg.Identity()
 	if cfgErr != nil {
-		// A configuration at fault, or one that others may write, is never passed over.
-		if !errors.Is(cfgErr, fs.ErrPermission) && !errors.Is(cfgErr, fs.ErrNotExist) {
+		// A configuration that was named, is at fault, or may be written by others is never passed over.
+		if e.config != "" || !errors.Is(cfgErr, fs.ErrPermission) && !errors.Is(cfgErr, fs.ErrNotExist) {
 			return nil, cfgErr
 		}
+		meant = gate.Identity{Name: e.gate}
 		if sockets = usualSockets(e.gate); len(sockets) == 0 {
 			return nil, cfgErr
 		}
 	}
 	var clients []*gateapi.Client
 	for _, path := range sockets {
-		clients = append(clients, gateapi.NewClient(path, e.gate))
+		clients = append(clients, gateapi.NewClient(path, meant))
 	}
 	return clients, nil
 }

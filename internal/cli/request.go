@@ -191,9 +191,14 @@ func (e *env) tellFiled(ops *gateapi.Failover, req approvallog.Request, isNew bo
 	default:
 		e.ui.say("%s: asked before; %s", req.Key, stateText(req))
 	}
-	if req.State == approvallog.StatePending && ops.ByFiles() {
-		e.ui.say("no daemon answers: the request is in the log and reaches the phone once approvald up runs")
+	if req.State != approvallog.StatePending || !ops.ByFiles() {
+		return
 	}
+	if why := ops.Obstacle(); why != "" {
+		e.ui.say("the daemon was not asked (%s): the request is in the log, where the gate's daemon finds it", why)
+		return
+	}
+	e.ui.say("no daemon answers: the request is in the log and reaches the phone once approvald up runs")
 }
 
 // newKey makes a key that nobody else has: 128 random bits.

@@ -69,8 +69,8 @@ func (e *env) printStatus(st gateapi.Status) {
 }
 
 // offlineStatus is the status of a gate whose daemon does not answer, from its
-// files alone.
-func offlineStatus(ctx context.Context, cfg gate.Config, g *gate.Gate) (gateapi.Status, error) {
+// files alone. obstacle is what keeps us from the daemon, where that is known.
+func offlineStatus(ctx context.Context, cfg gate.Config, g *gate.Gate, obstacle string) (gateapi.Status, error) {
 	st := gateapi.Status{Gate: cfg.Gate, Transport: gateapi.Transport{Mode: cfg.Transport.Mode, Error: "no daemon runs"}}
 	rep, err := lease.Inspect(cfg.Home)
 	if err != nil {
@@ -79,6 +79,9 @@ func offlineStatus(ctx context.Context, cfg gate.Config, g *gate.Gate) (gateapi.
 	if h := rep.Holder; h != nil && rep.Held {
 		st.Holder = &gateapi.Holder{PID: h.PID, Mode: h.Mode, Since: h.Since, Epoch: h.Epoch}
 		st.Transport.Error = "the daemon does not answer on its socket"
+	}
+	if obstacle != "" {
+		st.Transport.Error += ": " + obstacle
 	}
 	pending, err := g.List(ctx)
 	if err != nil {

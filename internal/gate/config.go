@@ -48,6 +48,8 @@ type Config struct {
 	Hash string // SHA-256 of the file's bytes, lowercase hex; decisions record it
 	Home string // the gate home, absolute
 
+	homeDerived bool // the file names no home
+
 	Telegram  Telegram
 	Transport Transport
 	Approvers []Approver
@@ -282,7 +284,7 @@ func (c *Config) readHome(n *node) {
 	case ok:
 		c.Home = filepath.Clean(given)
 	case !n.has("home"):
-		c.Home = defaultHome(c.Gate)
+		c.Home, c.homeDerived = defaultHome(c.Gate), true
 		if c.Home == "" {
 			n.fault("home", "write home = \"/…\"", "is missing, and there is neither STATE_DIRECTORY nor XDG_STATE_HOME nor HOME to derive it from")
 		}

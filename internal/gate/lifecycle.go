@@ -7,6 +7,7 @@ import (
 	"slices"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"github.com/approvald/approvald/internal/approvallog"
 )
@@ -18,7 +19,7 @@ var WithdrawReasons = []string{"cancelled", "superseded", "timeout"}
 // already is answered again. One that has ended otherwise is answered too, beside the error of
 // [CodeAlreadyDecided].
 func (g *Gate) Withdraw(ctx context.Context, key, requester string, peer *Peer, reason string) (approvallog.Request, error) {
-	if err := CheckKey(key); err != nil {
+	if err := checkAsker(key, requester); err != nil {
 		return approvallog.Request{}, err
 	}
 	if !slices.Contains(WithdrawReasons, reason) {
@@ -43,6 +44,17 @@ func (g *Gate) Withdraw(ctx context.Context, key, requester string, peer *Peer, 
 	})
 }
 
+// checkAsker refuses what can name no request, or nobody at all. Whether the asker is the right one is judged later.
+func checkAsker(key, requester string) error {
+	if err := CheckKey(key); err != nil {
+		return err
+	}
+	if !utf8.ValidString(requester) {
+		return CheckRequester(requester)
+	}
+	return nil
+}
+
 // executionPayload is the payload of the execution events.
 type executionPayload struct {
 	Class       string `json:"class"`
@@ -56,7 +68,7 @@ type executionPayload struct {
 // request as it stands comes along.
 func (g *Gate) StartExecution(ctx context.Context, key, payloadHash, requester string, peer *Peer) (approvallog.Request, error) {
 	const doing = "execute"
-	if err := CheckKey(key); err != nil {
+	if err := checkAsker(key, requester); err != nil {
 		return approvallog.Request{}, err
 	}
 	return g.change(ctx, doing, key, func(tx *approvallog.Tx, r approvallog.Request) error {
@@ -86,7 +98,7 @@ func (g *Gate) StartExecution(ctx context.Context, key, payloadHash, requester s
 // exit code 0, failed with any other. An end that was recorded already is answered again.
 func (g *Gate) FinishExecution(ctx context.Context, key, requester string, peer *Peer, exitCode int) (approvallog.Request, error) {
 	const doing = "finish"
-	if err := CheckKey(key); err != nil {
+	if err := checkAsker(key, requester); err != nil {
 		return approvallog.Request{}, err
 	}
 	return g.change(ctx, doing, key, func(tx *approvallog.Tx, r approvallog.Request) error {

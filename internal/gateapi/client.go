@@ -41,6 +41,11 @@ func (e *UnreachableError) Error() string {
 
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
+// NobodyThere reports that no daemon listens at the path, as when none runs.
+func (e *UnreachableError) NobodyThere() bool {
+	return errors.Is(e.Err, fs.ErrNotExist) || errors.Is(e.Err, syscall.ECONNREFUSED)
+}
+
 func unreachableWhy(err error) string {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -61,7 +66,7 @@ func unreachableWhy(err error) string {
 // it does and refuses.
 type Client struct {
 	path string
-	gate string
+	gate gate.Identity
 	http *http.Client
 
 	mu      sync.Mutex
@@ -71,10 +76,10 @@ type Client struct {
 var _ Ops = (*Client)(nil)
 
 // NewClient makes a client for the socket at path. It connects when first used,
-// and tells its peer nothing before that has proved to be the daemon of the
-// gate with this name, run by the user whom the socket's directory belongs to.
-func NewClient(path, gateName string) *Client {
-	c := &Client{path: path, gate: gateName}
+// and tells its peer nothing before that has proved to be the daemon of the very
+// gate that is meant, run by the user whom the socket's directory belongs to.
+func NewClient(path string, meant gate.Identity) *Client {
+	c := &Client{path: path, gate: meant}
 	c.http = &http.Client{
 		Transport: &http.Transport{
 			DialContext: c.dial,
@@ -221,18 +226,37 @@ func (c *Client) greet(ctx context.Context) error {
 	if c.greeted {
 		return nil
 	}
-	var h hello
-	if err := c.roundTrip(ctx, helloLimit, http.MethodGet, "/v1/hello", nil, nil, &h); err != nil {
+	h, err := c.hello(ctx)
+	if err != nil {
 		return err
 	}
-	if h.Service != serviceName {
-		return errors.New("what answers there is not approvald")
-	}
-	if h.Gate != c.gate {
-		return fmt.Errorf("the daemon there serves gate %q", h.Gate)
+	if !c.gate.IsServedBy(h.Identity) {
+		return otherGateError{h.Identity}
 	}
 	c.greeted = true
 	return nil
+}
+
+// hello asks who answers there.
+func (c *Client) hello(ctx context.Context) (h hello, err error) {
+	if err := c.roundTrip(ctx, helloLimit, http.MethodGet, "/v1/hello", nil, nil, &h); err != nil {
+		return hello{}, err
+	}
+	if h.Service != serviceName {
+		return hello{}, errors.New("what answers there is not approvald")
+	}
+	return h, nil
+}
+
+// otherGateError reports a daemon that serves another gate than the one meant.
+type otherGateError struct{ served gate.Identity }
+
+func (e otherGateError) Error() string {
+	text := "the daemon there serves another gate, " + e.served.Name
+	if len(e.served.Homes) > 0 {
+		text += " with the home " + e.served.Homes[0]
+	}
+	return text
 }
 
 func (c *Client) roundTrip(ctx context.Context, limit time.Duration, method, path string, query url.Values, body, reply any) error {
@@ -240,6 +264,9 @@ func (c *Client) roundTrip(ctx context.Context, limit time.Duration, method, pat
 	defer cancel()
 	var send io.Reader
 	if body != nil {
+		if name, bad := notText(body); bad {
+			return &gate.Error{Code: gate.CodeInvalidRequest, Hint: "nothing was sent; use UTF-8", Message: "the member " + name + " is not valid UTF-8"}
+		}
 		b, err := json.Marshal(body)
 		if err != nil {
 			return fmt.Errorf("encode call: %w", err)

@@ -42,7 +42,8 @@ type Failover struct {
 	opts   FailoverOptions
 	client *Client // the one that answered last
 	files  Ops
-	met    bool // the gate has answered something
+	met    bool                // the gate has answered something
+	whys   []*UnreachableError // of the last call, one a socket that did not do
 }
 
 var _ Ops = (*Failover)(nil)
@@ -164,6 +165,7 @@ func (f *Failover) Wait(ctx context.Context, key string) (req approvallog.Reques
 
 // do runs op on the daemon if one answers, else on the files.
 func (f *Failover) do(op func(Ops) error) error {
+	f.whys = nil
 	var whys []error
 	sent := false
 	for _, c := range f.candidates() {
@@ -180,7 +182,7 @@ func (f *Failover) do(op func(Ops) error) error {
 		}
 		f.client = nil
 		sent = sent || u.Sent
-		whys = append(whys, u)
+		f.whys, whys = append(f.whys, u), append(whys, u)
 	}
 	if f.files == nil {
 		files, err := f.opts.Open()
@@ -204,6 +206,17 @@ func (f *Failover) do(op func(Ops) error) error {
 // ByFiles reports whether the last call went to the files because no daemon
 // answered.
 func (f *Failover) ByFiles() bool { return f.files != nil && f.client == nil }
+
+// Obstacle says what keeps the last call from the daemon where that is more than
+// that none runs; empty else.
+func (f *Failover) Obstacle() string {
+	for _, u := range f.whys {
+		if !u.NobodyThere() {
+			return u.Error()
+		}
+	}
+	return ""
+}
 
 // candidates are the sockets to try, the one that answered last alone when there
 // is one: two daemons of one gate never run.

@@ -31,7 +31,7 @@ func failover(t *testing.T, path string, open func() (Ops, error)) (*Failover, c
 // hang accepts connections and never answers, like a stopped daemon.
 func hang(t *testing.T, path string) {
 	t.Helper()
-	l, err := Listen(path)
+	l, err := Listen(t.Context(), path, testGate)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func hang(t *testing.T, path string) {
 
 func answerOther(t *testing.T, path string, handler http.HandlerFunc) {
 	t.Helper()
-	l, err := Listen(path)
+	l, err := Listen(t.Context(), path, testGate)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,6 +65,16 @@ func TestUnreachableGate(t *testing.T) {
 		"other gate": func(t *testing.T, path string) {
 			answerOther(t, path, func(w http.ResponseWriter, r *http.Request) {
 				w.Write([]byte(`{"service":"approvald","gate":"staging"}`))
+			})
+		},
+		"other gate of the same name": func(t *testing.T, path string) {
+			answerOther(t, path, func(w http.ResponseWriter, r *http.Request) {
+				w.Write([]byte(`{"service":"approvald","gate":"g","homes":["/other/.approval"]}`))
+			})
+		},
+		"a daemon that does not name its home": func(t *testing.T, path string) {
+			answerOther(t, path, func(w http.ResponseWriter, r *http.Request) {
+				w.Write([]byte(`{"service":"approvald","gate":"g"}`))
 			})
 		},
 		"unsafe directory": func(t *testing.T, path string) {
@@ -95,7 +105,7 @@ func TestUnreachableGate(t *testing.T) {
 
 func stale(t *testing.T, path string) {
 	t.Helper()
-	l, err := Listen(path)
+	l, err := Listen(t.Context(), path, testGate)
 	if err != nil {
 		t.Fatal(err)
 	}

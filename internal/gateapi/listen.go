@@ -1,6 +1,7 @@
 package gateapi
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/approvald/approvald/internal/gate"
 )
 
 // maxSocketPath is the longest path that fits sun_path with its final NUL
@@ -54,10 +57,12 @@ func (l *Listener) Remove() error {
 
 // Listen makes the agents' socket at path: its directory 0750, itself 0660.
 //
-// The caller must hold the gate's lease. A socket that lies there is then
-// nobody's: its daemon is gone, however recently it answered, so it is replaced
-// without asking it. Anything else at the path is refused with [ErrNotSocket].
-func Listen(path string) (*Listener, error) {
+// The caller must hold the lease of its gate. A socket of that gate that lies
+// there is then nobody's: its daemon is gone, however recently it answered, so it
+// is replaced. The socket of a daemon that serves another gate, which a gate of
+// the same name can be, is refused with [gate.CodeConfig]; anything that is no
+// socket with [ErrNotSocket].
+func Listen(ctx context.Context, path string, own gate.Identity) (*Listener, error) {
 	if err := CheckSocketPath(path); err != nil {
 		return nil, err
 	}
@@ -65,7 +70,7 @@ func Listen(path string) (*Listener, error) {
 	if err := makeSocketDir(dir); err != nil {
 		return nil, err
 	}
-	if err := removeStale(path); err != nil {
+	if err := removeStale(ctx, path, own); err != nil {
 		return nil, err
 	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -128,7 +133,7 @@ func makeSocketDir(dir string) error {
 }
 
 // removeStale takes a dead daemon's socket away and refuses anything else.
-func removeStale(path string) error {
+func removeStale(ctx context.Context, path string, own gate.Identity) error {
 	var st unix.Stat_t
 	switch err := unix.Lstat(path, &st); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -138,6 +143,16 @@ func removeStale(path string) error {
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
 		return fmt.Errorf("%s exists and is %w: move it away, approvald will not touch it", path, ErrNotSocket)
+	}
+	c := NewClient(path, own)
+	defer c.Close()
+	if other, ok := errors.AsType[otherGateError](c.greet(ctx)); ok {
+		return &gate.Error{
+			Code:    gate.CodeConfig,
+			Message: fmt.Sprintf("socket %s is in use: %s", path, other),
+			Hint:    "give one of the two gates a name of its own: approvald up --gate NAME",
+			Err:     other,
+		}
 	}
 	if err := unix.Unlink(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove stale socket %s: %w", path, err)

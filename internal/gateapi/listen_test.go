@@ -7,11 +7,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/approvald/approvald/internal/gate"
 )
 
 func TestListenMakesPrivateSocket(t *testing.T) {
 	path := socketPath(t)
-	l, err := Listen(path)
+	l, err := Listen(t.Context(), path, testGate)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,11 +43,11 @@ func TestListenMakesPrivateSocket(t *testing.T) {
 // its path is its successor's by then.
 func TestASuccessorsSocketIsLeftAlone(t *testing.T) {
 	path := socketPath(t)
-	old, err := Listen(path)
+	old, err := Listen(t.Context(), path, testGate)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := Listen(path)
+	l, err := Listen(t.Context(), path, testGate)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,14 +67,14 @@ func TestASuccessorsSocketIsLeftAlone(t *testing.T) {
 
 func TestListenReplacesStaleSocket(t *testing.T) {
 	path := socketPath(t)
-	old, err := Listen(path)
+	old, err := Listen(t.Context(), path, testGate)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := old.Close(); err != nil { // as after kill -9
 		t.Fatal(err)
 	}
-	l, err := Listen(path)
+	l, err := Listen(t.Context(), path, testGate)
 	if err != nil {
 		t.Fatalf("Listen over a stale socket: %v", err)
 	}
@@ -103,7 +105,7 @@ func TestListenRefusesWhatIsNotASocket(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := Listen(path); !errors.Is(err, ErrNotSocket) {
+			if _, err := Listen(t.Context(), path, testGate); !errors.Is(err, ErrNotSocket) {
 				t.Errorf("Listen: %v, want ErrNotSocket", err)
 			}
 			after, err := os.Lstat(path)
@@ -134,7 +136,7 @@ func TestListenRefusesBadPlaces(t *testing.T) {
 		{"directory is a file", filepath.Join(file, "s"), "not a directory"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l, err := Listen(tt.path)
+			l, err := Listen(t.Context(), tt.path, testGate)
 			if err == nil {
 				l.Close()
 				t.Fatal("Listen succeeded")
@@ -149,7 +151,7 @@ func TestListenRefusesBadPlaces(t *testing.T) {
 func TestLongestPathIsBound(t *testing.T) {
 	path := socketPath(t)
 	path = filepath.Join(filepath.Dir(path), strings.Repeat("x", maxSocketPath-len(filepath.Dir(path))-1))
-	l, err := Listen(path)
+	l, err := Listen(t.Context(), path, testGate)
 	if err != nil {
 		t.Fatalf("Listen on %d bytes: %v", len(path), err)
 	}
@@ -176,5 +178,16 @@ func TestJudgeListener(t *testing.T) {
 				t.Errorf("judgeListener = %v, want ok %v", err, tt.ok)
 			}
 		})
+	}
+}
+
+// A gate of the same name but with another home does not take a running daemon's socket away.
+func TestListenLeavesAnotherGatesSocket(t *testing.T) {
+	path := socketPath(t)
+	serve(t, path, newFakeOps())
+	_, err := Listen(t.Context(), path, gate.Identity{Name: testGate.Name, Homes: []string{"/other/.approval"}})
+	wantCode(t, err, gate.CodeConfig)
+	if _, err := client(t, path).List(t.Context()); err != nil {
+		t.Errorf("its daemon is not reached any more: %v", err)
 	}
 }

@@ -9,9 +9,14 @@ import (
 
 	"go.uber.org/goleak"
 	"go.uber.org/zap/zaptest"
+
+	"github.com/approvald/approvald/internal/gate"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// testGate is the gate that the tests serve and mean.
+var testGate = gate.Identity{Name: "g", Homes: []string{"/gate/.approval"}}
 
 // socketPath is a path short enough to bind, in a directory that Listen makes.
 func socketPath(t *testing.T) string {
@@ -27,7 +32,7 @@ func socketPath(t *testing.T) string {
 // serve runs a daemon's side on path until the test ends or stop is called.
 func serve(t *testing.T, path string, ops Ops) (stop func()) {
 	t.Helper()
-	l, err := Listen(path)
+	l, err := Listen(t.Context(), path, testGate)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +44,7 @@ func serveOn(t *testing.T, l net.Listener, ops Ops) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- NewServer(ServerOptions{Gate: "g", Ops: ops, Logger: zaptest.NewLogger(t)}).Serve(ctx, l)
+		done <- NewServer(ServerOptions{Gate: testGate, Ops: ops, Logger: zaptest.NewLogger(t)}).Serve(ctx, l)
 	}()
 	stopped := false
 	stop = func() {
@@ -58,7 +63,7 @@ func serveOn(t *testing.T, l net.Listener, ops Ops) (stop func()) {
 
 func client(t *testing.T, path string) *Client {
 	t.Helper()
-	c := NewClient(path, "g")
+	c := NewClient(path, testGate)
 	t.Cleanup(c.Close)
 	return c
 }

@@ -22,7 +22,7 @@ const drainLimit = time.Second
 
 // ServerOptions says what a Server serves. All fields are required.
 type ServerOptions struct {
-	Gate   string // the gate's name, told to clients before they say anything
+	Gate   gate.Identity // told to clients before they say anything
 	Ops    Ops
 	Logger *zap.Logger
 }
@@ -80,7 +80,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/hello", func(w http.ResponseWriter, _ *http.Request) {
-		s.reply(w, hello{Service: serviceName, Gate: s.opts.Gate}, nil)
+		s.reply(w, hello{Service: serviceName, Identity: s.opts.Gate}, nil)
 	})
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) {
 		st, err := s.opts.Ops.Status(r.Context())

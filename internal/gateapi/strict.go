@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"reflect"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/approvald/approvald/internal/approvallog"
 )
@@ -25,4 +28,17 @@ func decodeStrict(body []byte, into any) error {
 		return errors.New("more than one JSON value")
 	}
 	return nil
+}
+
+// notText finds a string member of a body, a pointer-free struct, that is not UTF-8. encoding/json would put U+FFFD in place of its
+// bytes, and two different keys would become one.
+func notText(body any) (name string, found bool) {
+	v := reflect.ValueOf(body)
+	for i := range v.NumField() {
+		if f := v.Field(i); f.Kind() == reflect.String && !utf8.ValidString(f.String()) {
+			name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+			return name, true
+		}
+	}
+	return "", false
 }

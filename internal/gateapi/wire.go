@@ -25,7 +25,7 @@ const serviceName = "approvald"
 // other program that took the path over.
 type hello struct {
 	Service string `json:"service"`
-	Gate    string `json:"gate"`
+	gate.Identity
 }
 
 // createBody is a request on its way to the daemon. Payload and File travel as
