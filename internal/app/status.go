@@ -42,7 +42,7 @@ func (a *App) status(ctx context.Context) (gateapi.Status, error) {
 		}
 	}
 	for _, f := range stats.Failing {
-		s.Undelivered = append(s.Undelivered, gateapi.Undelivered{Key: f.Key, Reason: f.Reason, Since: f.Since})
+		s.Undelivered = append(s.Undelivered, gateapi.Undelivered{Key: f.Key, Reason: f.Reason, Since: f.Since, MaybeSeen: f.MaybeSeen})
 	}
 	s.Troubles = a.troubles(dispatch.Alarm{
 		ChatProblem: stats.ChatProblem, ChatClosed: stats.ChatClosed, StorageProblem: stats.StorageProblem, Failing: stats.Failing,
@@ -62,6 +62,9 @@ func deliveryProblem(stats dispatch.Stats) string {
 		return stats.ChatProblem
 	case len(stats.Failing) > 0:
 		first := stats.Failing[0]
+		if first.MaybeSeen {
+			return fmt.Sprintf("the delivery of %s is not confirmed: %s", first.Key, first.Reason)
+		}
 		return fmt.Sprintf("%s was not delivered: %s", first.Key, first.Reason)
 	default:
 		return ""

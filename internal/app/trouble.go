@@ -119,6 +119,9 @@ func describe(now, began time.Time, h transport.Health, alarm dispatch.Alarm) []
 	case len(alarm.Failing) > 0 && alarm.StorageProblem == "":
 		first := alarm.Failing[0]
 		text := fmt.Sprintf("nobody has been shown %s yet: %s", first.Key, first.Reason)
+		if first.MaybeSeen {
+			text = fmt.Sprintf("it is not known whether anybody was shown %s: %s", first.Key, first.Reason)
+		}
 		if more := len(alarm.Failing) - 1; more > 0 {
 			text += fmt.Sprintf(" (and %d more)", more)
 		}

@@ -39,6 +39,7 @@ func TestTroublesAreNamed(t *testing.T) {
 		"displaced and deaf": {health: func(h *transport.Health) { h.Cause, h.LastSuccess = transport.CauseDisplaced, noon.Add(-time.Hour) }, want: "webhook-displaced deaf"},
 		"full disk":          {health: func(h *transport.Health) { h.Cause = transport.CauseStorage }, alarm: dispatch.Alarm{StorageProblem: "no space", Failing: failing}, want: "storage", text: "no space"},
 		"closed chat":        {alarm: dispatch.Alarm{ChatProblem: "kicked", ChatClosed: true, Failing: failing}, want: "chat-unreachable", text: "kicked"},
+		"not confirmed":      {alarm: dispatch.Alarm{Failing: []dispatch.Failing{{Key: "k", Reason: "timeout", MaybeSeen: true}}}, want: "undelivered", text: "not known whether anybody was shown k: timeout"},
 		"not delivered":      {alarm: dispatch.Alarm{ChatProblem: "connection refused", Failing: failing}, want: "undelivered", text: "deploy:api#41 yet: connection refused (and 1 more)"},
 	} {
 		h := well

@@ -90,7 +90,7 @@ func (w *deliveryWatch) look(ctx context.Context) {
 				continue
 			}
 			if t.Code == gateapi.TroubleUndelivered {
-				w.ui.say("%s: not delivered yet, nobody has seen it: %s", w.key, t.Text)
+				w.ui.say("%s: %s", w.key, t.Text)
 			} else {
 				w.ui.say("%s: nobody may be able to answer (%s): %s", w.key, t.Code, t.Text)
 			}
@@ -116,7 +116,7 @@ func troublesOf(st gateapi.Status, key string) []gateapi.Trouble {
 	var list []gateapi.Trouble
 	for _, u := range st.Undelivered {
 		if u.Key == key {
-			list = append(list, gateapi.Trouble{Code: gateapi.TroubleUndelivered, Text: u.Reason, Since: u.Since})
+			list = append(list, gateapi.Trouble{Code: gateapi.TroubleUndelivered, Text: u.Text(), Since: u.Since})
 		}
 	}
 	for _, t := range st.Troubles {

@@ -52,6 +52,7 @@ func TestDeliveryTroubleIsToldOnceAndItsEndToo(t *testing.T) {
 		{"chat not found", nil, "k: not delivered yet, nobody has seen it: chat not found"},
 		{"chat not found", []gateapi.Trouble{{Code: gateapi.TroubleUndelivered, Text: "that of others"}}, ""},
 		{"bot was kicked", nil, "bot was kicked"},
+		{"timeout?", nil, "k: delivery not confirmed, it may be on the phone already: timeout?"},
 		{"", nil, "k: delivered now"},
 		{"", nil, ""},
 		{"", []gateapi.Trouble{deaf}, "k: nobody may be able to answer (deaf): last heard (1m0s ago)"},
@@ -60,7 +61,7 @@ func TestDeliveryTroubleIsToldOnceAndItsEndToo(t *testing.T) {
 	} {
 		st.Undelivered = gateapi.UndeliveredList{{Key: "other", Reason: "not ours"}}
 		if step.reason != "" {
-			st.Undelivered = append(st.Undelivered, gateapi.Undelivered{Key: "k", Reason: step.reason})
+			st.Undelivered = append(st.Undelivered, gateapi.Undelivered{Key: "k", Reason: step.reason, MaybeSeen: strings.HasSuffix(step.reason, "?")})
 		}
 		st.Troubles = step.trouble
 		errw.Reset()

@@ -29,6 +29,16 @@ func (c *Core) Alarm() Alarm {
 	return a
 }
 
+// maybeSeen reports whether something of this asking was in a chat at some time, or may have been.
+func (c *Core) maybeSeen(id CycleID) bool {
+	for d := range c.deliveries.Of(id) {
+		if d.Phase == PhaseUnknown || d.Phase == PhaseSent {
+			return true
+		}
+	}
+	return false
+}
+
 // failing are the requests of Stats.Failing. What is not shown is queued, so only the queues are looked at.
 func (c *Core) failing() []Failing {
 	var queued []*op
@@ -63,7 +73,7 @@ func (c *Core) failing() []Failing {
 	home := c.lane(c.chat.ID)
 	var list []Failing
 	for _, o := range queued {
-		f := Failing{Key: o.id.Key, Reason: o.reason, Since: o.since, Next: o.next}
+		f := Failing{Key: o.id.Key, Reason: o.reason, Since: o.since, Next: o.next, MaybeSeen: c.maybeSeen(o.id)}
 		if f.Reason == "" && home.next.After(c.now) {
 			f.Reason, f.Since = home.reason, home.since
 		}

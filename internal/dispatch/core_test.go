@@ -217,6 +217,9 @@ func TestUnknownOutcomeIsSentOnceMoreUnderANewNonce(t *testing.T) {
 	r := newRig(t, Chat{ID: 1})
 	r.ask("k", 1)
 	first := r.reply(Result{Kind: ResultUnknown, Reason: "timeout"}).What.(SendCard)
+	if f := r.core.Stats().Failing; len(f) != 1 || !f[0].MaybeSeen {
+		t.Errorf("nobody is said to have seen it: %+v", f)
+	}
 	r.wantIdleUntil(pauseUnknown.first)
 	second := r.reply(Result{Kind: ResultDone, MessageID: 2}).What.(SendCard)
 	if first.Nonce == second.Nonce {

@@ -11,6 +11,9 @@ type Failing struct {
 	Reason string    `json:"reason"`
 	Since  time.Time `json:"since,omitzero"`
 	Next   time.Time `json:"next,omitzero"` // when it is tried again
+	// MaybeSeen: a message of it may be on a phone all the same. What became of a send is not known, or its card was
+	// there and is gone.
+	MaybeSeen bool `json:"maybe_seen,omitempty"`
 }
 
 // Stats is how dispatch is doing.

@@ -71,6 +71,16 @@ type Undelivered struct {
 	Key    string    `json:"key"`
 	Reason string    `json:"reason"`
 	Since  time.Time `json:"since"`
+	// MaybeSeen: it may be on a phone all the same.
+	MaybeSeen bool `json:"maybe_seen,omitempty"`
+}
+
+// Text tells a person how it stands with the request.
+func (u Undelivered) Text() string {
+	if u.MaybeSeen {
+		return "delivery not confirmed, it may be on the phone already: " + u.Reason
+	}
+	return "not delivered yet, nobody has seen it: " + u.Reason
 }
 
 // UndeliveredList is a list that is never null in JSON.
