@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-var stopSignals = []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP}
+var stopSignals = []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
 
 // Who stops a waiting program stops the wait and nothing else.
 func TestWaitEndsBySignalAndDecidesNothing(t *testing.T) {
@@ -21,7 +21,7 @@ func TestWaitEndsBySignalAndDecidesNothing(t *testing.T) {
 		if ws := p.ended(); !ws.Signaled() || ws.Signal() != sig {
 			t.Errorf("%v: ended with %#x, want by that signal", sig, ws)
 		}
-		if text := p.errOut.String(); !strings.Contains(text, "nothing was decided") || !strings.Contains(text, "approvald wait") {
+		if text := p.errOut.String(); strings.Contains(text, "goroutine") || !strings.Contains(text, "nothing was decided") || !strings.Contains(text, "approvald wait") {
 			t.Errorf("%v: stderr %q does not say how to go on", sig, text)
 		}
 		if state, _ := w.state(key); state != "pending" {
@@ -121,5 +121,35 @@ func TestRunKeepsSecretsFromTheCommand(t *testing.T) {
 	}
 	if !strings.Contains(p.out.String(), "KEPT=yes") {
 		t.Error("the command lost a variable that is its own")
+	}
+}
+
+// A crash, of which SIGQUIT is the one that anybody can cause, never looks like one of the exit codes: the runtime's own code
+// for it is 2, "usage or configuration", after which no service manager starts the daemon again.
+func TestCrashIsNoExitCode(t *testing.T) {
+	w := newWorld(t)
+	p := w.up()
+	p.signal(syscall.SIGQUIT)
+	if ws := p.ended(); !ws.Signaled() || ws.Signal() != syscall.SIGABRT || ws.CoreDump() {
+		t.Errorf("ended with %#x, want by SIGABRT and without a core file", ws)
+	}
+	if !strings.Contains(p.errOut.String(), "goroutine") {
+		t.Error("the daemon does not tell what it was doing")
+	}
+	w.run(w.env, 0, "log", "verify")
+	w.up()
+}
+
+// A program that was told to ignore a signal, as nohup does, is not stopped by it.
+func TestIgnoredSignalsStayIgnored(t *testing.T) {
+	w := newWorld(t)
+	w.up()
+	p := w.startProgram(w.env, "sh", "-c", "trap '' HUP INT; exec approvald request k --class a.b --summary s --wait")
+	p.sees(p.errOut, "asked")
+	p.signal(syscall.SIGHUP)
+	p.signal(syscall.SIGINT)
+	w.tap("Approve")
+	if ws := p.ended(); ws.ExitStatus() != 0 {
+		t.Errorf("ended with %#x, want 0", ws)
 	}
 }

@@ -103,8 +103,13 @@ type process struct {
 
 func (w *world) start(env []string, args ...string) *process {
 	w.t.Helper()
+	return w.startProgram(env, "approvald", args...)
+}
+
+func (w *world) startProgram(env []string, program string, args ...string) *process {
+	w.t.Helper()
 	p := &process{
-		t: w.t, cmd: exec.Command("approvald", args...), done: make(chan struct{}),
+		t: w.t, cmd: exec.Command(program, args...), done: make(chan struct{}),
 		out: &output{more: make(chan struct{}, 1)}, errOut: &output{more: make(chan struct{}, 1)},
 	}
 	p.cmd.Env, p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = env, w.dir, p.out, p.errOut
@@ -121,7 +126,7 @@ func (w *world) start(env []string, args ...string) *process {
 		_ = p.cmd.Process.Kill()
 		<-p.done
 		if w.t.Failed() {
-			w.t.Logf("approvald %s\n%s%s", strings.Join(args, " "), p.out, p.errOut)
+			w.t.Logf("%s %s\n%s%s", program, strings.Join(args, " "), p.out, p.errOut)
 		}
 	})
 	return p

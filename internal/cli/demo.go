@@ -24,7 +24,8 @@ You hold the phone; with --auto it taps by itself. Nothing is left behind.
 The demo ends with an error when anything that it tells does not hold.`,
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+			quitCaught()
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 			defer stop()
 			err := demo.Run(ctx, demo.Options{Auto: auto, In: e.stdin, Out: os.Stdout})
 			switch {

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"os"
+	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -11,8 +12,12 @@ import (
 )
 
 // Main runs the command line of this process and returns its exit code. A verb
-// that a signal ended ends the process by that signal instead of returning.
+// that a signal ended ends the process by that signal instead of returning, and
+// so does a crash of the program: the runtime's own exit code for one, 2, would
+// say "usage or configuration" to scripts and keep a service from its restart.
 func Main(version string) int {
+	debug.SetTraceback("crash") // ends by SIGABRT
+	quitPlainly()
 	e := &env{ui: newUI(os.Stdout, os.Stderr), stdin: os.Stdin, version: version}
 	return e.run(os.Args[1:])
 }

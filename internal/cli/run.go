@@ -216,7 +216,8 @@ func (e *env) execute(path string, argv []string, cwd string) (int, error) {
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	}
 	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, forwarded...)
+	catch(signals, forwarded)
+	defer quitPlainly()
 	defer signal.Stop(signals)
 	if err := child.Start(); err != nil {
 		return 127, fmt.Errorf("start approved command: %w", err)

@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"fmt"
 	"os"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/approvald/approvald/internal/app"
 	"github.com/approvald/approvald/internal/sdnotify"
@@ -23,6 +25,11 @@ Exactly one daemon serves a gate. A refusal to start is one line on stderr.`,
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			e.ui.oneLine = true
+			if err := hideMemory(); err != nil {
+				return err
+			}
+			// What a daemon was doing when it was told to quit is worth a look.
+			quitCaught()
 			cfg, err := e.loadConfig()
 			if err != nil {
 				return err
@@ -42,4 +49,12 @@ Exactly one daemon serves a gate. A refusal to start is one line on stderr.`,
 	cmd.Flags().BoolVar(&standby, "standby", false, "wait for the lease and take over the moment it is free")
 	cmd.Flags().BoolVar(&allowRemoteFS, "allow-remote-fs", false, "start on a network file system, where the lock may reach this machine only")
 	return cmd
+}
+
+// hideMemory keeps a crash from writing the bot's token to a core file.
+func hideMemory() error {
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
+		return fmt.Errorf("forbid core files: %w", err)
+	}
+	return nil
 }
