@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -124,4 +125,27 @@ func TestBytesThatAreNoTextAreRefused(t *testing.T) {
 	if text := w.run(w.env, 0, "queue", "--json").out.String(); strings.Count(text, `"key"`) != 1 {
 		t.Errorf("something was filed: %s", text)
 	}
+}
+
+// Every time in JSON has one form, whoever made it and whichever way it came.
+func TestTimesInJSON(t *testing.T) {
+	w := newWorld(t)
+	look := func() {
+		t.Helper()
+		for _, args := range [][]string{{"queue"}, {"show", "k"}, {"wait", "k", "--timeout", "1ms"}, {"status"}, {"lease"}, {"log", "tail"}} {
+			p := w.start(w.env, append(args, "--json")...)
+			p.ended()
+			for _, text := range regexp.MustCompile(`"20\d\d-[^"]*"`).FindAllString(p.out.String(), -1) {
+				if !regexp.MustCompile(`^"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"$`).MatchString(text) {
+					t.Errorf("%v prints the time %s", args, text)
+				}
+			}
+		}
+	}
+	w.run(w.env, 0, "request", "k", "--class", "a.b", "--summary", "s")
+	look()
+	w.up()
+	w.tap("Approve")
+	w.run(w.env, 0, "wait", "k")
+	look()
 }

@@ -19,7 +19,7 @@ const (
 // people from being asked or heard when it was looked last; never null.
 type waited struct {
 	approvallog.Request
-	Troubles gateapi.TroubleList `json:"troubles"`
+	Troubles []gateapi.Trouble `json:"troubles"`
 }
 
 // deliveryWatch tells the person who waits for a request when it cannot be shown

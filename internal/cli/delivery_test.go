@@ -59,7 +59,7 @@ func TestDeliveryTroubleIsToldOnceAndItsEndToo(t *testing.T) {
 		{"", []gateapi.Trouble{{Code: gateapi.TroubleDeaf, Text: "last heard (1m5s ago)"}}, ""},
 		{"", nil, "k: over: deaf"},
 	} {
-		st.Undelivered = gateapi.UndeliveredList{{Key: "other", Reason: "not ours"}}
+		st.Undelivered = []gateapi.Undelivered{{Key: "other", Reason: "not ours"}}
 		if step.reason != "" {
 			st.Undelivered = append(st.Undelivered, gateapi.Undelivered{Key: "k", Reason: step.reason, MaybeSeen: strings.HasSuffix(step.reason, "?")})
 		}

@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"iter"
@@ -13,6 +11,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/approvald/approvald/internal/gateapi"
 	"github.com/approvald/approvald/internal/visible"
 )
 
@@ -21,7 +20,8 @@ import (
 //   - Data goes to stdout, talk goes to stderr. What a script would keep is
 //     data; what helps a person is talk.
 //   - With --json stdout gets exactly one JSON value on one line, an error
-//     included; follow modes get one a line. Talk stays on stderr.
+//     included; follow modes get one a line. Times are RFC 3339 in UTC with
+//     milliseconds. Talk stays on stderr.
 //   - Talk begins with "approvald: ". An error is one line, lower case, without
 //     a full stop; what to do next is a line of its own that begins with "hint: "
 //     or, for a command line that cannot be meant, with "Try: ".
@@ -91,13 +91,11 @@ func (u *ui) emitTalk(v any) error {
 }
 
 func jsonLine(v any) (string, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
+	text, err := gateapi.Encode(v)
+	if err != nil {
 		return "", fmt.Errorf("encode output: %w", err)
 	}
-	return escapeJSON(b.String()), nil
+	return escapeJSON(string(text)) + "\n", nil
 }
 
 // say is talk to the person.

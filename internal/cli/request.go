@@ -173,7 +173,7 @@ func (e *env) file(ctx context.Context, r gate.NewRequest, wait bool, limits wai
 	}
 	type createdWaited struct {
 		created
-		Troubles gateapi.TroubleList `json:"troubles"`
+		Troubles []gateapi.Trouble `json:"troubles"`
 	}
 	if err := e.ui.emit(createdWaited{created{end.Request, isNew}, end.Troubles}); err != nil {
 		return err

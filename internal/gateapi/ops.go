@@ -2,7 +2,6 @@ package gateapi
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
 	"github.com/approvald/approvald/internal/approvallog"
@@ -60,10 +59,10 @@ type Status struct {
 	Unsettled int       `json:"unsettled"` // messages that still show an undecided request, but should not
 	// Undelivered are the pending requests that no person has been shown because
 	// something is wrong; never null.
-	Undelivered UndeliveredList `json:"undelivered"`
+	Undelivered []Undelivered `json:"undelivered"`
 	// Troubles are what keeps people from being asked or heard at the moment; never
 	// null.
-	Troubles TroubleList `json:"troubles"`
+	Troubles []Trouble `json:"troubles"`
 }
 
 // Undelivered is a request that cannot be shown to anybody for now.
@@ -83,17 +82,6 @@ func (u Undelivered) Text() string {
 	return "not delivered yet, nobody has seen it: " + u.Reason
 }
 
-// UndeliveredList is a list that is never null in JSON.
-type UndeliveredList []Undelivered
-
-// MarshalJSON implements json.Marshaler.
-func (u UndeliveredList) MarshalJSON() ([]byte, error) {
-	if u == nil {
-		return []byte("[]"), nil
-	}
-	return json.Marshal([]Undelivered(u))
-}
-
 // The codes of troubles. They are frozen: operators' commands go by them.
 const (
 	TroubleDeaf        = "deaf"              // no good exchange with Telegram for a while
@@ -111,17 +99,6 @@ type Trouble struct {
 	Code  string    `json:"code"`
 	Text  string    `json:"text"`
 	Since time.Time `json:"since"`
-}
-
-// TroubleList is a list that is never null in JSON.
-type TroubleList []Trouble
-
-// MarshalJSON implements json.Marshaler.
-func (l TroubleList) MarshalJSON() ([]byte, error) {
-	if l == nil {
-		return []byte("[]"), nil
-	}
-	return json.Marshal([]Trouble(l))
 }
 
 // Holder is the process that holds the gate's lease.

@@ -2,7 +2,6 @@ package gateapi
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -193,7 +192,7 @@ func (s *Server) reply(w http.ResponseWriter, v any, err error) {
 			w.Header().Set("Connection", "close")
 		}
 	}
-	body, err := json.Marshal(v)
+	body, err := Encode(v)
 	if err != nil {
 		s.opts.Logger.Error("encode reply to agent", zap.Error(err))
 		http.Error(w, "reply could not be encoded", http.StatusInternalServerError)
