@@ -3,9 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -83,15 +81,5 @@ func bench(b *testing.B, w *world, what string, target time.Duration, round func
 		}
 		times = append(times, round(daemon, fmt.Sprintf("bench:%d", len(times))))
 	}
-	slices.Sort(times)
-	milliseconds := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-	median, p99 := milliseconds(times[len(times)/2]), milliseconds(times[len(times)*99/100])
-	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(median, "ms-median")
-	b.ReportMetric(p99, "ms-p99")
-	verdict := "met"
-	if median > milliseconds(target) {
-		verdict = "MISSED"
-	}
-	fmt.Fprintf(os.Stderr, "%-35s n=%-4d median %6.2f ms (target %.0f ms: %s), p99 %6.2f ms\n", what, len(times), median, milliseconds(target), verdict, p99)
+	report(b, what, target, times)
 }
