@@ -86,8 +86,8 @@ type Log struct {
 
 // Open opens the log at o.Path: it verifies every record and feeds it to o.Fold. A file that does
 // not exist is an empty log on a fresh home, and damage where other files of a gate show that
-// there was one. Opening changes nothing on the disk; bytes of an unfinished record at the end
-// ([Log.Torn]) wait for the next append.
+// there was one; so is a log that ends before a record that they name. Opening changes nothing on
+// the disk; bytes of an unfinished record at the end ([Log.Torn]) wait for the next append.
 //
 // A damaged log is a [*CorruptError], unless o.ReadDamaged is set.
 func Open(o Options) (*Log, error) {
@@ -109,10 +109,7 @@ func Open(o Options) (*Log, error) {
 	l.watch.path = o.Path
 	l.attach()
 	l.mu.Lock()
-	err := l.resume()
-	if err == nil {
-		err = l.catchUp(context.Background())
-	}
+	err := l.read()
 	l.mu.Unlock()
 	if corrupt, ok := errors.AsType[*CorruptError](err); ok && o.ReadDamaged {
 		l.damage, err = corrupt, nil
@@ -122,6 +119,29 @@ func Open(o Options) (*Log, error) {
 		return nil, err
 	}
 	return l, nil
+}
+
+// read reads the log for the first time, and makes sure that nothing was cut off it since the home's
+// other files named its records. Called with l.mu held.
+func (l *Log) read() error {
+	known, err := evidenceFor(l.opts.Path)
+	if err == nil {
+		err = l.resume()
+	}
+	if err == nil {
+		err = l.catchUp(context.Background())
+	}
+	if err != nil {
+		return err
+	}
+	if cut := known.behind(l.opts.Path, l.base+l.at.head.Seq, l.tail != nil); cut != nil {
+		return l.damaged(cut)
+	}
+	if payloads := filepath.Join(homeOf(l.opts.Path), "payloads"); l.file != nil && l.base+l.at.head.Seq == 0 && isLog(l.opts.Path) && hasEntries(payloads) {
+		// A first request that failed half-way leaves the same, so this proves nothing.
+		l.opts.Logf("log %s is empty, and %s is not: if this gate has had requests before, its log was lost; put it back from a copy", l.opts.Path, payloads)
+	}
+	return nil
 }
 
 // Close lets go of the files. Calls that are running or waiting fail with [ErrClosed] or end first.
@@ -389,26 +409,4 @@ func (l *Log) missing() error {
 		return l.drifted(ReasonLogMissing, fmt.Sprintf("the file does not exist, but %s does: this gate had a log. Put it back from a copy", found))
 	}
 	return nil
-}
-
-// otherState returns a path that a home has only once its log exists, "" when there is none. The
-// home follows from the log's path: the parent of a directory log, else the log's own directory.
-func otherState(path string) string {
-	home := filepath.Dir(path)
-	if filepath.Base(home) == "log" {
-		home = filepath.Dir(home)
-	}
-	for _, name := range []string{"log/quarantine", "log/archive", "payloads"} {
-		entries, err := os.ReadDir(filepath.Join(home, name))
-		if err == nil && len(entries) > 0 {
-			return filepath.Join(home, name, entries[0].Name())
-		}
-	}
-	for _, name := range []string{"daemon/deliveries.jsonl", "daemon/snapshot.json"} {
-		info, err := os.Stat(filepath.Join(home, name))
-		if err == nil && info.Size() > 0 {
-			return filepath.Join(home, name)
-		}
-	}
-	return ""
 }

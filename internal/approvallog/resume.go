@@ -195,6 +195,10 @@ func (l *Log) takeSnapshot() (*snapshot, *Finder, error) {
 	if l.at.head.Seq == l.snap.seq || l.at.noLF {
 		return nil, nil, nil
 	}
+	first, err := firstHash(l.file)
+	if err != nil {
+		return nil, nil, err
+	}
 	state, err := l.snap.fold.Save()
 	if err != nil {
 		return nil, nil, err
@@ -203,7 +207,7 @@ func (l *Log) takeSnapshot() (*snapshot, *Finder, error) {
 	last := l.at.offset - int64(len(l.at.lastLine)) - 1
 	return &snapshot{
 		Version: snapshotVersion, State: state,
-		Log: snapshotPlace{Offset: l.at.offset, Last: last, Seq: l.at.head.Seq, Hash: l.at.head.Hash},
+		Log: snapshotPlace{Base: l.base, First: first, Offset: l.at.offset, Last: last, Seq: l.at.head.Seq, Hash: l.at.head.Hash},
 	}, l.snap.finder, nil
 }
 

@@ -39,6 +39,8 @@ type snapshot struct {
 // snapshotPlace is the place behind the log's record Seq, which has the hash and whose line begins at
 // the byte Last.
 type snapshotPlace struct {
+	Base   int64  `json:"base,omitempty"`  // how many records the segments before this one hold
+	First  string `json:"first,omitempty"` // the hash of the log's first record
 	Offset int64  `json:"offset"`
 	Last   int64  `json:"last"`
 	Seq    int64  `json:"seq"`

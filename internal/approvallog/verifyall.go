@@ -35,12 +35,16 @@ type SegmentReport struct {
 // The report is that of the log itself, with the reports of the segments in it. Of several damages it
 // tells the one that comes first, from the oldest segment on. A noted head may lie in any of them.
 func VerifyAll(ctx context.Context, path, journal string, o VerifyOptions) (Report, error) {
+	known, err := evidenceFor(path)
+	if err != nil {
+		return Report{}, err
+	}
 	f, err := openLog(path)
 	if err != nil {
 		return Report{}, err
 	}
 	defer f.Close()
-	a := &archiveVerifier{head: o.Head}
+	a := &archiveVerifier{head: o.Head, known: known}
 	if o.Semantic {
 		a.semantic = newSemantic(a.find)
 	}
@@ -66,6 +70,7 @@ func VerifyAll(ctx context.Context, path, journal string, o VerifyOptions) (Repo
 type archiveVerifier struct {
 	verifier
 	head     *Head
+	known    evidence
 	segments []archivedSegment
 	reports  []SegmentReport
 	findings []Finding
@@ -266,6 +271,15 @@ func (a *archiveVerifier) log(ctx context.Context, f *os.File, path string) erro
 	if a.first != nil {
 		r.damage(a.first)
 		r.Segment, r.path = a.where, a.first.Path
+	}
+	if r.Status != StatusCorrupt {
+		end := r.Head.Seq
+		if n := len(a.segments); n > 0 {
+			end += a.segments[n-1].end()
+		}
+		if cut := a.known.behind(path, end, r.Status == StatusTorn); cut != nil {
+			r.damage(cut)
+		}
 	}
 	if a.head != nil && r.Status != StatusCorrupt {
 		if r.HeadSeen = a.headSeen; !r.HeadSeen {
