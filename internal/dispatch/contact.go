@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"slices"
 	"time"
 
 	"github.com/approvald/approvald/internal/approvallog"
@@ -23,9 +24,16 @@ type contact struct {
 }
 
 // absence is a time without contact that was longer than Telegram keeps a tap.
-type absence struct {
-	delivery    string
-	from, until time.Time
+type absence struct{ from, until time.Time }
+
+// covers reports whether word of this absence tells of the other too.
+func (a absence) covers(b absence) bool { return !a.from.After(b.from) && !a.until.Before(b.until) }
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // contacted takes note of contact with Telegram. After a gap in which taps were lost, the approvers are told once, if a
@@ -34,10 +42,7 @@ func (c *Core) contacted(at time.Time) {
 	if !c.recovered || !at.After(c.contact.last) {
 		return
 	}
-	before := c.contact.last
-	if told := c.deliveries.absence.until; told.After(before) {
-		before = told
-	}
+	before := later(c.contact.last, c.deliveries.absentUntil)
 	c.contact.last = at
 	if !before.IsZero() && at.Sub(before) > tapLife && c.waitingSince(at) > 0 {
 		c.absent(absence{from: before, until: at})
@@ -89,18 +94,35 @@ func (c *Core) absenceRecorded(event string, d Delivery) {
 	}
 }
 
-// recoverAbsence takes up word of an absence that an earlier daemon owed and certainly did not send. One whose sending
-// was cut off is recorded as unknown.
+// recoverAbsence takes up word of absences that an earlier daemon owed and certainly did not send. One whose sending was
+// cut off is recorded as unknown.
 func (c *Core) recoverAbsence() {
+	var told, failed []absence
 	for d := range c.deliveries.Of(CycleID{}) {
 		switch {
 		case d.Kind != KindAbsence:
+		case d.Phase == PhaseFailed:
+			failed = append(failed, d.Absence)
 		case d.Phase == PhaseIntended:
 			c.journal(EventDeliveryUnknown, "", unknownPayload{Delivery: d.ID, Reason: "the daemon stopped before the answer came"})
-		case d.Phase == PhaseFailed && d.ID == c.deliveries.absence.delivery:
-			l := c.lane(c.chat.ID)
-			l.notices = append(l.notices, newAbsenceNotice(c.deliveries.absence))
+			told = append(told, d.Absence)
+		default:
+			told = append(told, d.Absence)
 		}
+	}
+	var owed *notice
+	for _, a := range failed {
+		switch {
+		case slices.ContainsFunc(told, func(t absence) bool { return t.covers(a) }):
+		case owed == nil:
+			owed = newAbsenceNotice(a)
+		default:
+			owed.absence.until = later(owed.absence.until, a.until)
+		}
+	}
+	if owed != nil {
+		l := c.lane(c.chat.ID)
+		l.notices = append(l.notices, owed)
 	}
 }
 

@@ -35,7 +35,8 @@ type Delivery struct {
 	Epoch       int64
 	NonceSHA256 string
 	PayloadHash string
-	Group       *group // of a digest
+	Group       *group  // of a digest
+	Absence     absence // of word of one
 	ChatID      int64
 	ThreadID    int64
 	MessageID   int64     // 0 while unknown
@@ -63,8 +64,9 @@ type Deliveries struct {
 	last    int64 // sequence number of the last record applied
 	// movedTo are the supergroups that groups became.
 	movedTo map[int64]int64
-	absence absence
-	muted   map[int64]muted // the last limit that Telegram set, for each chat
+	// absentUntil is the end of the last absence of which word is recorded.
+	absentUntil time.Time
+	muted       map[int64]muted // the last limit that Telegram set, for each chat
 }
 
 // muted is a limit that Telegram set.
@@ -177,7 +179,7 @@ func (d *Deliveries) unsettledKeys() map[string]bool {
 // clone is a copy that shares nothing that changes.
 func (d *Deliveries) clone() *Deliveries {
 	c := NewDeliveries()
-	c.epoch, c.opened, c.closed, c.last, c.absence = d.epoch, d.opened, d.closed, d.last, d.absence
+	c.epoch, c.opened, c.closed, c.last, c.absentUntil = d.epoch, d.opened, d.closed, d.last, d.absentUntil
 	maps.Copy(c.movedTo, d.movedTo)
 	maps.Copy(c.muted, d.muted)
 	for id, log := range d.cycles {
@@ -291,7 +293,8 @@ func (d *Deliveries) intend(key string, p intendedPayload) {
 	log := d.cycle(made.Cycle)
 	log.deliveries = append(log.deliveries, made)
 	if p.Kind == KindAbsence {
-		d.absence = absence{delivery: made.ID, from: p.From, until: p.Until}
+		made.Absence = absence{from: p.From, until: p.Until}
+		d.absentUntil = later(d.absentUntil, p.Until)
 	}
 }
 

@@ -80,8 +80,8 @@ func (c *Core) startNotice(l *lane) bool {
 	for i := 0; i < len(l.notices); i++ {
 		n := l.notices[i]
 		wanted := c.noticeWanted(n)
-		if wanted && n.next.After(c.now) {
-			continue
+		if wanted && (n.next.After(c.now) || n.kind == KindAbsence && c.contact.recording != "") {
+			continue // an absence is recorded as owed before it is told
 		}
 		l.notices = slices.Delete(l.notices, i, i+1)
 		i--

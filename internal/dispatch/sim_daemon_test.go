@@ -58,6 +58,9 @@ func (s *sim) startUp() {
 			return n
 		},
 	})
+	if s.o.seed%2 == 1 {
+		d.core.maxSingles, d.core.minDigest = 2, 2 // so that there are digests
+	}
 	d.loop.core = d.core
 	if err := d.loop.load(context.Background()); err != nil {
 		s.failf("load: %v", err)

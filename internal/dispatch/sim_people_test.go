@@ -59,6 +59,24 @@ func (s *sim) tap() {
 	s.updates = append(s.updates, t)
 }
 
+// open is a tap on a digest, for the card of any request.
+func (s *sim) open() {
+	req, ok := s.anyRequest()
+	for id := int64(1); ok && id <= s.lastID; id++ {
+		m := s.messages[id]
+		if m.kind != KindDigest || !m.buttons || m.deleted || !s.chance(50) {
+			continue
+		}
+		b := Button{Verdict: Open, Reason: requestTag(CycleID{req.Key, req.Seq}), Nonce: m.nonce}
+		s.lastTap++
+		s.updates = append(s.updates, simTap{
+			callback: fmt.Sprint("c", s.lastTap), place: m.place, made: s.now,
+			tap: Tap{SenderID: 111, ChatID: m.place.chat, MessageID: m.id, Data: b.Data()},
+		})
+		return
+	}
+}
+
 // repeatUpdate has Telegram bring an update again, or a client repeat its tap under a new id.
 func (s *sim) repeatUpdate() {
 	if len(s.taps) == 0 {

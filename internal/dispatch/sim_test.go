@@ -120,6 +120,7 @@ var acts = []struct {
 	{"withdraw", 30, (*sim).withdraw},
 	{"terminal", 30, (*sim).decideAtTerminal},
 	{"tap", 100, (*sim).tap},
+	{"open", 25, (*sim).open},
 	{"repeat", 30, (*sim).repeatUpdate},
 	{"seconds", 80, func(s *sim) { s.pass(time.Duration(s.rng.Int64N(int64(40 * time.Second)))) }},
 	{"minutes", 12, func(s *sim) { s.pass(time.Duration(s.rng.Int64N(int64(40 * time.Minute)))) }},

@@ -120,6 +120,18 @@ func (s *sim) perform(e Call, lost bool) Result {
 		return s.edit(a.MessageID, lost, func(m *simMessage) { m.state = settledState(a.Request) })
 	case StripButtons:
 		return s.edit(a.MessageID, lost, func(m *simMessage) { m.buttons = false; m.state = "stripped" })
+	case SendDigest:
+		d, ok := s.deliveries.ByNonce(a.Nonce.Sum())
+		if !ok || d.Kind != KindDigest || d.ChatID != e.ChatID || a.Count < 1 || len(a.Listed) == 0 {
+			s.failf("digest %+v sent without a recorded intent, or of nothing", a)
+		}
+		return s.deliver(simMessage{place: place{d.Cycle, e.ChatID}, kind: KindDigest, nonce: a.Nonce, buttons: true}, lost)
+	case EditDigest:
+		return s.edit(a.MessageID, lost, func(m *simMessage) {
+			if m.buttons = a.Count > 0; m.buttons && m.nonce != a.Nonce {
+				s.failf("an edit gave digest %d the buttons of another", m.id)
+			}
+		})
 	case EditProgress:
 		if m := s.messages[a.MessageID]; m != nil && m.deleted && !m.missed {
 			// A card whose deletion shows while its request waits is sent once more.
