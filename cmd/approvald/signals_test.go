@@ -153,3 +153,52 @@ func TestIgnoredSignalsStayIgnored(t *testing.T) {
 		t.Errorf("ended with %#x, want 0", ws)
 	}
 }
+
+// A run that was killed leaves an execution whose end nobody records. Who asks again is told so, and asks a person.
+func TestKilledRunCanBeAskedAgain(t *testing.T) {
+	for _, way := range []string{"socket", "files"} {
+		t.Run(way, func(t *testing.T) {
+			w := newWorld(t)
+			env := w.env
+			if way == "socket" {
+				env = w.stranger()
+			}
+			daemon := w.up()
+			// The command outlives its runner by a moment at most.
+			args := []string{"run", "k", "--class", "a.b", "--", "sh", "-c", `echo ready; while kill -0 $PPID; do sleep 0.01; done; echo done`}
+			again := append([]string{"run", "--again"}, args[1:]...)
+			p := w.start(env, args...)
+			w.tap("Approve")
+			p.sees(p.out, "ready")
+			if _, text := w.state("k"); !strings.Contains(text, "execution started (pid ") {
+				t.Errorf("show does not name the runner:\n%s", text)
+			}
+			w.run(env, 117, again...) // it runs
+			p.signal(syscall.SIGKILL)
+			p.ended()
+			if _, text := w.state("k"); !strings.Contains(text, "is gone, how it ended is not known") {
+				t.Errorf("show does not tell that the runner is gone:\n%s", text)
+			}
+			if text := w.run(env, 111, args...).errOut.String(); !strings.Contains(text, "--again") {
+				t.Errorf("stderr %q does not show a way out", text)
+			}
+			if way == "files" {
+				daemon.signal(syscall.SIGTERM)
+				daemon.ended()
+			}
+			p = w.start(env, append([]string{"run", "--again"}, args[1:]...)...)
+			p.sees(p.errOut, "how that ended is not known")
+			if way == "files" {
+				w.up()
+			}
+			w.tap("Approve")
+			p.sees(p.out, "ready")
+			p.signal(syscall.SIGTERM)
+			p.ended()
+			if text := w.run(w.env, 0, "log", "tail", "--json").out.String(); strings.Count(text, `"reason":"runner-gone"`) != 1 {
+				t.Errorf("the lost end is not on record once:\n%s", text)
+			}
+			w.run(w.env, 0, "log", "verify", "--semantic")
+		})
+	}
+}

@@ -415,7 +415,7 @@ func (e *entry) apply(rec Record) {
 		// While an earlier cycle's execution runs, nothing else of this key may start.
 		if e.running == nil && e.cycle.State == StateGranted {
 			e.cycle.State = StateStarted
-			e.cycle.Execution = &Execution{By: rec.Actor, StartedAt: rec.TS, StartedSeq: rec.Seq}
+			e.cycle.Execution = &Execution{By: rec.Actor, StartedAt: rec.TS, StartedSeq: rec.Seq, Runner: p.own.runner.identity()}
 			e.cycle.Revision++
 		}
 	case EventExecutionCompleted, EventExecutionFailed:
@@ -473,6 +473,7 @@ func (r *Request) finish(rec Record, p members) {
 	r.State = StateCompleted
 	if rec.Event == EventExecutionFailed {
 		r.State = StateFailed
+		done.Lost = p.own.reason.string() == ReasonRunnerGone
 	}
 	r.Revision++
 }

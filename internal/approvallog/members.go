@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"strconv"
 	"time"
+
+	"github.com/approvald/approvald/internal/procid"
 )
 
 // members are those members of a record's payload that the fold reads, as their bytes stand. Any
@@ -19,6 +21,7 @@ type members struct {
 
 type ownMembers struct {
 	expiresAt, quorum, exclusive, followUp, digest, uid, pid, onBehalfOf, approvals field
+	runner, reason                                                                  field
 	carried, follows                                                                field // see carry.go
 }
 
@@ -95,6 +98,10 @@ func ownMembersOf(object []byte) (m ownMembers) {
 			m.pid = f
 		case "approvals":
 			m.approvals = f
+		case "runner":
+			m.runner = f
+		case "reason":
+			m.reason = f
 		case "carried":
 			m.carried = f
 		case "follows":
@@ -284,4 +291,29 @@ func approvalOf(object []byte) (a Approval, ok bool) {
 		ok = ok && isTime
 	}
 	return a, ok && a.By != ""
+}
+
+// identity reads the process that a record names; what is not there stays unknown.
+func (m field) identity() (id procid.Identity) {
+	if m.kind != '{' {
+		return id
+	}
+	eachMember(m.text, func(name, value []byte) {
+		f := fieldOf(value)
+		switch string(name) {
+		case "boot":
+			id.BootID = f.string()
+		case "pidns":
+			id.PIDNS = f.string()
+		case "timens":
+			id.TimeNS = f.string()
+		case "pid":
+			n, _ := f.integer(32)
+			id.PID = int(n)
+		case "start":
+			n, _ := f.integer(64)
+			id.StartTicks = uint64(max(0, n))
+		}
+	})
+	return id
 }

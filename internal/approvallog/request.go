@@ -3,6 +3,8 @@ package approvallog
 import (
 	"strings"
 	"time"
+
+	"github.com/approvald/approvald/internal/procid"
 )
 
 // State is where one action key stands. Names are those of the JSON output.
@@ -133,6 +135,10 @@ type Ending struct {
 	Seq    int64
 }
 
+// ReasonRunnerGone stands in payload.approvald.reason of an execution.failed that tells no more than that the process that
+// executed is gone without having recorded the end.
+const ReasonRunnerGone = "runner-gone"
+
 // Execution is the use of a grant. EndedAt and EndedSeq are zero while it runs; ExitCode is nil
 // where the record names none.
 type Execution struct {
@@ -142,6 +148,10 @@ type Execution struct {
 	EndedAt    time.Time
 	EndedSeq   int64
 	ExitCode   *int
+	// Runner is the process that executes, zero when the record does not say.
+	Runner procid.Identity
+	// Lost tells an end that was recorded only because the runner was gone: how it ended is not known.
+	Lost bool
 }
 
 // PastDeadline reports whether now is at or after the request's deadline.

@@ -146,7 +146,7 @@ func (e *env) file(ctx context.Context, r gate.NewRequest, wait bool, limits wai
 		ctx, stop = withSignals(ctx, r.Key)
 		defer stop()
 	}
-	req, isNew, err := ops.Create(ctx, r)
+	req, isNew, err := e.create(ctx, ops, r)
 	if err != nil && ctx.Err() != nil {
 		return e.interrupted(ctx, ops, by, limits)
 	}
@@ -179,6 +179,22 @@ func (e *env) file(ctx context.Context, r gate.NewRequest, wait bool, limits wai
 		return err
 	}
 	return e.settleWait(end.Request)
+}
+
+// create files the request. Who asks again for what an earlier run began is told
+// when nobody knows how that one ended.
+func (e *env) create(ctx context.Context, ops gateapi.Ops, r gate.NewRequest) (approvallog.Request, bool, error) {
+	var before approvallog.Request
+	if r.Again {
+		// What there is to refuse, Create refuses.
+		before, _ = ops.Get(ctx, r.Key)
+	}
+	req, isNew, err := ops.Create(ctx, r)
+	if err == nil && isNew && before.State == approvallog.StateStarted {
+		e.ui.say("%s: granted before, and run since %s; the runner is gone, so how that ended is not known: make sure that it is over",
+			r.Key, stamp(before.Execution.StartedAt))
+	}
+	return req, isNew, err
 }
 
 // tellFiled says on stderr, at once, what became of the request.

@@ -144,7 +144,7 @@ func (e *env) askFor(ctx context.Context, ops *gateapi.Failover, r gate.NewReque
 	by := gateapi.Asker{Key: r.Key, Requester: r.Requester}
 	ctx, stop := withSignals(ctx, r.Key)
 	defer stop()
-	filed, isNew, err := ops.Create(ctx, r)
+	filed, isNew, err := e.create(ctx, ops, r)
 	if err != nil && ctx.Err() != nil {
 		return waited{}, e.interrupted(ctx, ops, by, limits)
 	}

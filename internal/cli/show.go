@@ -12,6 +12,7 @@ import (
 	"github.com/approvald/approvald/internal/approvallog"
 	"github.com/approvald/approvald/internal/dispatch"
 	"github.com/approvald/approvald/internal/gate"
+	"github.com/approvald/approvald/internal/procid"
 	"github.com/approvald/approvald/internal/visible"
 )
 
@@ -167,11 +168,27 @@ func stateText(r approvallog.Request) string {
 		if d != nil {
 			text = fmt.Sprintf("granted by %s at %s (record %d), execution %s", d.By, stamp(d.At), d.Seq, r.State)
 		}
-		if r.Execution != nil && r.Execution.ExitCode != nil {
-			text += fmt.Sprintf(", exit %d", *r.Execution.ExitCode)
-		}
+		text += executionText(r.Execution)
 	}
 	return text
+}
+
+// executionText is what there is to say of an execution beyond its state.
+func executionText(x *approvallog.Execution) string {
+	switch {
+	case x == nil:
+		return ""
+	case x.ExitCode != nil:
+		return fmt.Sprintf(", exit %d", *x.ExitCode)
+	case x.Lost:
+		return ": its runner is gone, how it ended is not known"
+	case x.EndedAt.IsZero() && x.Runner.PID != 0:
+		if verdict, _ := (procid.Prober{}).Judge(x.Runner); verdict.Dead() {
+			return fmt.Sprintf(": its runner (pid %d) is gone, how it ended is not known", x.Runner.PID)
+		}
+		return fmt.Sprintf(" (pid %d)", x.Runner.PID)
+	}
+	return ""
 }
 
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }

@@ -143,7 +143,7 @@ func (g *Gate) judge(a admission, now time.Time) (found bool, err error) {
 		if !a.Again || state == approvallog.StatePending {
 			return true, nil
 		}
-		if err := mayAskAgain(existing, state); err != nil {
+		if err := g.mayAskAgain(existing, state); err != nil {
 			return false, err
 		}
 	}
@@ -157,13 +157,17 @@ func (g *Gate) judge(a admission, now time.Time) (found bool, err error) {
 }
 
 // mayAskAgain refuses a fresh cycle while the grant of the last one can be used or is in use: one
-// approval would become two.
-func mayAskAgain(r approvallog.Request, state approvallog.State) error {
+// approval would become two. An execution whose runner is gone is not waited for: nobody will record
+// its end.
+func (g *Gate) mayAskAgain(r approvallog.Request, state approvallog.State) error {
 	switch state {
 	case approvallog.StateGranted:
 		return refuse(CodeRequestConflict, "use the grant, or have it revoked first: approvald revoke KEY",
 			"%q was granted by %s and not used yet", clip(r.Key), r.Decision.By)
 	case approvallog.StateStarted:
+		if g.RunnerGone(r) {
+			return nil
+		}
 		return refuse(CodeRequestConflict, "wait for its end, or ask under a new key",
 			"what %q was granted for is running since %s", clip(r.Key), r.Execution.StartedAt.UTC().Format(time.RFC3339))
 	default:
@@ -182,11 +186,11 @@ func (g *Gate) checkRoom(a admission, now time.Time) error {
 	limits := g.cfg.Requests
 	if n := g.reqs.PendingCount(now, ""); n >= limits.MaxPending {
 		return refuse(CodeQueueFull, "wait until some are decided, or raise requests.max_pending",
-			"%d requests are pending, as many as this gate allows; %q was not filed", n, clip(a.Key))
+			"%d requests are pending, and this gate takes no more from %d on; %q was not filed", n, limits.MaxPending, clip(a.Key))
 	}
 	if n := g.reqs.CreatedSince(a.Requester, now.Add(-time.Hour)); n >= limits.PerRequesterPerHour {
 		return refuse(CodeRateLimited, "ask less often, or raise requests.per_requester_per_hour",
-			"%s has made %d requests within the last hour, as many as this gate allows; %q was not filed", a.Requester, n, clip(a.Key))
+			"%s has made %d requests within the last hour, and this gate takes no more from %d on; %q was not filed", a.Requester, n, limits.PerRequesterPerHour, clip(a.Key))
 	}
 	return nil
 }
@@ -196,6 +200,9 @@ func (g *Gate) file(tx *approvallog.Tx, a admission) error {
 	now := tx.Now()
 	// Without this record the last cycle would have no end in the log.
 	if err := g.recordExpiry(tx, a.Key); err != nil {
+		return err
+	}
+	if err := g.recordLostEnd(tx, a.Key, a.Requester); err != nil {
 		return err
 	}
 	expires := now.Add(a.ttl)

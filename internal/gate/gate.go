@@ -44,7 +44,9 @@ type Gate struct {
 	now   func() time.Time
 	log   *approvallog.Log
 	reqs  *approvallog.Requests
-	logf  func(format string, args ...any)
+
+	prober procid.Prober
+	logf   func(format string, args ...any)
 
 	appended atomic.Bool // something, by this process
 }
@@ -52,7 +54,7 @@ type Gate struct {
 // Open opens the gate's log, which verifies it, and writes nothing. A gate that was never used has
 // an empty log.
 func Open(cfg Config, o OpenOptions) (*Gate, error) {
-	g := &Gate{cfg: cfg, paths: cfg.Paths(), fs: o.FS, now: o.Now, reqs: approvallog.NewRequests()}
+	g := &Gate{cfg: cfg, paths: cfg.Paths(), fs: o.FS, now: o.Now, reqs: approvallog.NewRequests(), prober: o.Prober}
 	if g.now == nil {
 		g.now = time.Now
 	}

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/approvald/approvald/internal/approvallog"
+	"github.com/approvald/approvald/internal/procid"
 )
 
 // WithdrawReasons are the reasons that the format knows for taking a request back.
@@ -60,12 +61,22 @@ type executionPayload struct {
 	Class       string `json:"class"`
 	PayloadHash string `json:"payload_hash"`
 	ExitCode    *int   `json:"exit_code,omitempty"`
+
+	Own *executionExtra `json:"approvald,omitempty"`
+}
+
+type executionExtra struct {
+	Runner *procid.Identity `json:"runner,omitempty"`
+	Reason string           `json:"reason,omitempty"`
 }
 
 // StartExecution uses a grant up, for the requester alone: of any number of callers, in any number
 // of processes, one succeeds. payloadHash is the hash of what is about to be run, which must be
 // what was approved. Refusals: [CodeNotGranted], [CodeAlreadyStarted], [CodePayloadMismatch]; the
 // request as it stands comes along.
+//
+// The calling process, or peer, is the one that executes: once it is gone without [Gate.FinishExecution], nobody is left to
+// tell how the execution ended.
 func (g *Gate) StartExecution(ctx context.Context, key, payloadHash, requester string, peer *Peer) (approvallog.Request, error) {
 	const doing = "execute"
 	if err := checkAsker(key, requester); err != nil {
@@ -78,7 +89,11 @@ func (g *Gate) StartExecution(ctx context.Context, key, payloadHash, requester s
 		switch r.State {
 		case approvallog.StateGranted:
 		case approvallog.StateStarted, approvallog.StateCompleted, approvallog.StateFailed:
-			return refuse(CodeAlreadyStarted, "a grant is good for one execution; ask again with --again once it has ended",
+			hint := "a grant is good for one execution; ask again with --again once it has ended"
+			if g.RunnerGone(r) {
+				hint = "its runner is gone, so how it ended is not known: find that out, then ask again with --again"
+			}
+			return refuse(CodeAlreadyStarted, hint,
 				"execute %q: its grant was used at %s", clip(key), r.Execution.StartedAt.UTC().Format(time.RFC3339))
 		default:
 			return refuse(CodeNotGranted, "nothing was run", "execute %q: it is %s, not granted", clip(key), r.State)
@@ -89,7 +104,7 @@ func (g *Gate) StartExecution(ctx context.Context, key, payloadHash, requester s
 		}
 		return g.appendTo(tx, approvallog.Draft{
 			Event: approvallog.EventExecutionStarted, Actor: requester, Task: r.Task, ActionKey: key,
-			Payload: executionPayload{Class: r.Class, PayloadHash: r.PayloadHash},
+			Payload: executionPayload{Class: r.Class, PayloadHash: r.PayloadHash, Own: g.runner(peer)},
 		})
 	})
 }

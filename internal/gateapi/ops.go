@@ -25,7 +25,8 @@ type Ops interface {
 	Withdraw(ctx context.Context, w Withdrawal) (approvallog.Request, error)
 	// StartExecution uses up a grant: of any number of callers one succeeds.
 	// payloadHash is what the caller is about to execute; another than the
-	// granted one is refused.
+	// granted one is refused. The calling process is the one that executes: when
+	// it is gone without FinishExecution, the execution counts as over.
 	StartExecution(ctx context.Context, by Asker, payloadHash string) (approvallog.Request, error)
 	// FinishExecution records how a started execution ended.
 	FinishExecution(ctx context.Context, by Asker, exitCode int) (approvallog.Request, error)
