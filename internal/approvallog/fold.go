@@ -39,6 +39,7 @@ type Requests struct {
 	created   map[string][]time.Time       // requester -> times of the cycles it opened within creationWindow
 	sweepAt   int                          // how many requesters created may hold before it is swept
 	room      int                          // how many entries may rest
+	spare     *entry                       // one that was let go of, to be used again; nil for none
 }
 
 // entry is one action key. The execution of an earlier cycle that has not ended hides the current
@@ -180,7 +181,7 @@ func (q *Requests) Apply(rec Record) error {
 		return nil
 	}
 	if e == nil {
-		e = &entry{}
+		e = q.fresh()
 	}
 	q.unindex(rec.ActionKey, e)
 	if rec.Event == EventRequested {
@@ -194,6 +195,17 @@ func (q *Requests) Apply(rec Record) error {
 	}
 	q.index(rec.ActionKey, e)
 	return nil
+}
+
+// fresh is an entry for a key that has none. Nobody has a pointer to one that was let go of.
+func (q *Requests) fresh() *entry {
+	e := q.spare
+	if e == nil {
+		return &entry{}
+	}
+	q.spare = nil
+	*e = entry{}
+	return e
 }
 
 // aboutRequests reports whether records of the event can change a request.
@@ -269,6 +281,7 @@ func (q *Requests) rest(e *entry) {
 		if !oldest.needed() {
 			delete(q.entries, oldest.cycle.Key)
 			oldest.held = false
+			q.spare = oldest
 		}
 	}
 }
