@@ -396,7 +396,9 @@ func (c *Core) forgetIfDone(o *op) {
 		delete(c.nonces, d.ID)
 		delete(c.progressShown, d.ID)
 	}
-	c.deliveries.forget(o.id)
+	if !c.mayBeDigest(o.id) {
+		c.deliveries.forget(o.id)
+	}
 	delete(c.ops, o.id)
 	if c.current[o.id.Key] == o.id {
 		delete(c.current, o.id.Key)

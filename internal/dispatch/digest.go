@@ -126,7 +126,12 @@ func (c *Core) crowd(l *lane, o *op) bool {
 	if len(waiting) < c.minDigest || len(waiting)+l.recent(g, c.now) <= c.maxSingles {
 		return false
 	}
-	dg := c.openDigest(g, l.chatID, waiting[0].id.Seq)
+	// Named after its oldest request; the deputy's after the negative number, since it may begin with the same one.
+	cycle := waiting[0].id.Seq
+	if g.deputy {
+		cycle = -cycle
+	}
+	dg := c.openDigest(g, l.chatID, cycle)
 	l.cards = slices.DeleteFunc(l.cards, func(id CycleID) bool {
 		other := c.ops[id]
 		return other != nil && c.groupOf(other, l.chatID) == g && c.hold(other, l.chatID)
@@ -135,9 +140,9 @@ func (c *Core) crowd(l *lane, o *op) bool {
 	return true
 }
 
-func (c *Core) openDigest(g group, chatID, lead int64) *digest {
+func (c *Core) openDigest(g group, chatID, cycle int64) *digest {
 	dg := &digest{group: g, chatID: chatID, held: make(map[CycleID]*op)}
-	dg.op = newOp(CycleID{Seq: lead}, approvallog.Request{State: approvallog.StatePending})
+	dg.op = newOp(CycleID{Seq: cycle}, approvallog.Request{State: approvallog.StatePending})
 	dg.op.digest = dg
 	c.ops[dg.op.id] = dg.op
 	c.digests[g] = dg

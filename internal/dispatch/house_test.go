@@ -28,6 +28,7 @@ type house struct {
 	server *telegramtest.Server
 	rules  testRules
 	chat   Chat
+	pacer  Pacer // nil for one with Telegram's pace
 
 	mu       sync.Mutex
 	payloads map[string][]byte
@@ -103,13 +104,17 @@ func (h *house) start() *daemon {
 	if err != nil {
 		h.t.Fatal(err)
 	}
+	pacer := h.pacer
+	if pacer == nil {
+		pacer = transport.NewPacer()
+	}
 	log, journal := WrapLog(d.log), WrapLog(d.journal)
 	epoch, err := OpenEpoch(ctx, log, journal, d.deliveries, EpochInfo{Program: "test"})
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	d.loop = New(Options{
-		Log: log, Journal: journal, Requests: d.requests, Deliveries: d.deliveries, Sender: client, Payloads: h, Pacer: transport.NewPacer(),
+		Log: log, Journal: journal, Requests: d.requests, Deliveries: d.deliveries, Sender: client, Payloads: h, Pacer: pacer,
 		Rules: h.rules, Chat: h.chat, Epoch: epoch, ConfigHash: "c0ffee", Check: func() error { return nil }, Drain: time.Second,
 	})
 	if err := d.loop.Recover(ctx); err != nil {
