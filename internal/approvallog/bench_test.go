@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/approvald/approvald/internal/durable"
 )
 
 // The costs that are promised are ratios within one run, so that they hold on any machine. Each
@@ -157,4 +159,60 @@ func BenchmarkOpen(b *testing.B) {
 		l.Close()
 	}
 	b.ReportMetric(records*float64(b.N)/b.Elapsed().Seconds(), "records/s")
+}
+
+// BenchmarkOpenSnapshot is the start with a snapshot and a look at one old request, on a log as long as
+// that of BenchmarkOpen.
+func BenchmarkOpenSnapshot(b *testing.B) {
+	const records = 200_000
+	path := longLog(b, records)
+	open := func() (*Log, *Requests) {
+		q := NewRequests()
+		l, err := Open(Options{Path: path, Fold: q, Snapshot: filepath.Join(filepath.Dir(path), "snapshot.json"), Logf: b.Fatalf})
+		if err != nil {
+			b.Fatal(err)
+		}
+		return l, q
+	}
+	l, _ := open()
+	if err := l.WriteSnapshot(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	l.Close()
+	for b.Loop() {
+		l, q := open()
+		err := l.View(func() {
+			if _, known := q.Get("deploy-17"); !known {
+				b.Error("an old request is not known")
+			}
+		})
+		if err != nil || l.Behind() != 0 {
+			b.Fatal(err, l.Behind())
+		}
+		l.Close()
+	}
+}
+
+// BenchmarkFind is a look-up in an index of a million entries on the disk.
+func BenchmarkFind(b *testing.B) {
+	dir := b.TempDir()
+	mem := &memIndex{}
+	for i := range 1_000_000 {
+		mem.add(makeEntry(fmt.Sprint("key-", i), int64(i), true))
+	}
+	if err := writeIndex(durable.FS{}, filepath.Join(dir, "index-1"), newIndexID(), mark{}, mark{}, mem.all()); err != nil {
+		b.Fatal(err)
+	}
+	x, err := openIndex(filepath.Join(dir, "index-1"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer x.close()
+	i := 0
+	for b.Loop() {
+		i = (i + 7919) % 1_000_000
+		if found, err := x.lookup(keyHash(fmt.Sprint("key-", i)), nil); err != nil || len(found) != 1 {
+			b.Fatal(found, err)
+		}
+	}
 }

@@ -63,7 +63,7 @@ func (e *env) ops(readDamaged bool) (ops *gateapi.Failover, done func(), err err
 			if cfgErr != nil {
 				return nil, &gate.Error{Code: gateapi.CodeUnreachable, Message: cfgErr.Error(), Err: cfgErr}
 			}
-			g, err := gate.Open(cfg, gate.OpenOptions{ReadDamaged: readDamaged})
+			g, err := gate.Open(cfg, gate.OpenOptions{ReadDamaged: readDamaged, Logf: e.ui.say})
 			if err != nil {
 				return nil, err
 			}
