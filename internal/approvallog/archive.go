@@ -82,11 +82,11 @@ func followsClaim(path string, first []byte, head *Head) error {
 
 // claimOf is the head of the segment that a first record says it follows, nil when it says nothing.
 func claimOf(r Record) *Head {
-	var claim Head
+	var claim followed
 	if !membersOf(r.Payload).own.follows.object(&claim) {
 		return nil
 	}
-	return &claim
+	return &Head{Seq: claim.Seq, Hash: claim.Digest}
 }
 
 // nextSegment goes over from a log that was cut to the one that follows it: it reads what was not read

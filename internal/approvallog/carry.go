@@ -10,17 +10,24 @@ import (
 // carried says of a record that it repeats one of an archived segment, so that the request goes on in
 // this one: what a request is told by, is its first record.
 type carried struct {
-	Seq  int64  `json:"seq"` // counted over all segments
-	Hash string `json:"hash"`
+	Seq    int64  `json:"seq"` // counted over all segments
+	Digest string `json:"digest"`
+}
+
+// followed names the last record of the segment before, as it stands there. Not hash: that word is the
+// record's own.
+type followed struct {
+	Seq    int64  `json:"seq"`
+	Digest string `json:"digest"`
 }
 
 // carry makes the draft of a record that repeats r of an earlier segment: with the same time and
 // payload, and in payload.approvald.carried what it repeats.
 func carry(r Record) (Draft, error) {
-	origin := carried{Seq: r.Seq, Hash: r.Hash}
+	origin := carried{Seq: r.Seq, Digest: r.Hash}
 	own := membersOf(r.Payload).own
 	if !own.carried.object(&origin) {
-		origin = carried{Seq: r.Seq, Hash: r.Hash}
+		origin = carried{Seq: r.Seq, Digest: r.Hash}
 	}
 	payload, err := withOwn(r.Payload, "carried", origin)
 	if err != nil {
@@ -60,7 +67,7 @@ func withOwn(payload json.RawMessage, name string, value any) (json.RawMessage, 
 func (d Draft) linkedTo(head Head) (Draft, error) {
 	text, err := d.payload()
 	if err == nil {
-		text, err = withOwn(text, "follows", head)
+		text, err = withOwn(text, "follows", followed{Seq: head.Seq, Digest: head.Hash})
 	}
 	d.Payload = json.RawMessage(text)
 	return d, err

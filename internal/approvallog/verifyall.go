@@ -44,10 +44,7 @@ func VerifyAll(ctx context.Context, path, journal string, o VerifyOptions) (Repo
 		return Report{}, err
 	}
 	defer f.Close()
-	a := &archiveVerifier{head: o.Head, known: known}
-	if o.Semantic {
-		a.semantic = newSemantic(a.find)
-	}
+	a := &archiveVerifier{head: o.Head, known: known, looks: o.Semantic}
 	if err := a.locate(path, journal, f); err != nil {
 		return Report{}, err
 	}
@@ -70,6 +67,7 @@ func VerifyAll(ctx context.Context, path, journal string, o VerifyOptions) (Repo
 type archiveVerifier struct {
 	verifier
 	head     *Head
+	looks    bool // for records that contradict each other
 	known    evidence
 	segments []archivedSegment
 	reports  []SegmentReport
@@ -190,9 +188,18 @@ func (a *archiveVerifier) measure(f *os.File, progress func(done, total int64)) 
 	}
 }
 
+// begin begins with a file. Each segment is complete in itself: what goes on from an earlier one is
+// carried over, and would stand there twice.
+func (a *archiveVerifier) begin(segment string) {
+	a.name = segment
+	if a.looks {
+		a.semantic = newSemantic(a.find)
+	}
+}
+
 // archived verifies one segment of the archive.
 func (a *archiveVerifier) archived(ctx context.Context, s archivedSegment) error {
-	a.name = s.Segment
+	a.begin(s.Segment)
 	damage, err := a.segmentFile(ctx, s)
 	if err != nil {
 		return err
@@ -248,7 +255,7 @@ func (a *archiveVerifier) segmentFile(ctx context.Context, s archivedSegment) (*
 
 // log verifies the log itself and completes the report.
 func (a *archiveVerifier) log(ctx context.Context, f *os.File, path string) error {
-	a.name = ""
+	a.begin("")
 	if err := a.file(ctx, f, path, a.head); err != nil {
 		return err
 	}
