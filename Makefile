@@ -57,6 +57,8 @@ fuzz: ## each fuzz target for FUZZTIME
 
 bench: ## the figures that the design promises: end to end first, then package by package
 	$(GO) test -run '^$$' -bench . -benchtime 100x ./internal/e2e
+	$(GO) test -run TestFloodKeepsThePace -v -count 1 ./internal/dispatch -flood.requests=10000
+	$(GO) test -run '^$$' -bench TapDuringFlood -benchtime 500x ./internal/dispatch
 	$(GO) test -run '^$$' -bench . -benchtime 1s $$($(GO) list ./... | grep -v /internal/e2e)
 
 install: build ## into DESTDIR/PREFIX, with what systemd needs

@@ -129,7 +129,8 @@ func (c *Core) startCard(l *lane) bool {
 }
 
 func (c *Core) prepared(ev Prepared) {
-	for _, l := range c.lanes {
+	for _, id := range c.laneIDs() {
+		l := c.lanes[id]
 		t := l.busy
 		if t == nil || t.stage != stagePreparing || t.op.id != ev.Cycle {
 			continue
