@@ -108,9 +108,7 @@ func (l *Log) cut(ctx context.Context, c Cut) (Seal, error) {
 		err = l.lock.held()
 	}
 	if err == nil {
-		if err = l.opts.FS.Before("archive.rename", l.opts.Path); err == nil {
-			err = os.Rename(next, l.opts.Path)
-		}
+		err = l.replaceWith(next)
 	}
 	if err != nil {
 		if serr := l.sweepArchive(); serr != nil {
@@ -119,12 +117,28 @@ func (l *Log) cut(ctx context.Context, c Cut) (Seal, error) {
 		return Seal{}, fmt.Errorf("archive %s: nothing was changed: %w", l.opts.Path, err)
 	}
 	if err := l.opts.FS.SyncDir("archive.commit", filepath.Dir(l.opts.Path)); err != nil {
-		return s.Seal, l.poisoned("fsync after the cut", err)
+		return s.Seal, fmt.Errorf("the log was cut, but the disk may not have noted it: %w", l.poisoned("fsync after the cut", err))
 	}
 	if err := s.protect(l); err != nil {
 		return s.Seal, err
 	}
 	return s.Seal, l.catchUp(ctx)
+}
+
+// replaceWith renames the new segment over the log. Only an error that left the log in its place is one:
+// what the system says of a rename that was done does not undo it.
+func (l *Log) replaceWith(next string) error {
+	if err := l.opts.FS.Before("archive.rename", l.opts.Path); err != nil {
+		return err
+	}
+	err := os.Rename(next, l.opts.Path)
+	if err == nil {
+		return nil
+	}
+	if info, serr := os.Stat(l.opts.Path); serr != nil || os.SameFile(info, l.identity) {
+		return err
+	}
+	return nil
 }
 
 // closeSegment brings the segment to its end: whole, with what Close appends, and on the disk.
