@@ -26,9 +26,6 @@ type contact struct {
 // absence is a time without contact that was longer than Telegram keeps a tap.
 type absence struct{ from, until time.Time }
 
-// covers reports whether word of this absence tells of the other too.
-func (a absence) covers(b absence) bool { return !a.from.After(b.from) && !a.until.Before(b.until) }
-
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
@@ -59,22 +56,12 @@ func (c *Core) noteContact() {
 }
 
 // absent queues word of an absence. It is recorded at once, as intended and not sent, so that neither a restart nor a
-// chat that is closed for hours can make it be forgotten or told twice. Of absences that follow on each other before the
-// first could be told, one word is sent.
+// chat that is closed for hours can make it be forgotten or told twice.
 func (c *Core) absent(a absence) {
 	l := c.lane(c.chat.ID)
-	var owed *notice
-	for _, n := range l.notices {
-		if n.kind == KindAbsence {
-			owed = n
-		}
-	}
-	if owed == nil {
-		owed = newAbsenceNotice(a)
-		l.notices = append(l.notices, owed)
-	}
-	owed.absence.until = a.until
-	p := c.noticeIntent(l, owed)
+	n := newAbsenceNotice(a)
+	l.notices = append(l.notices, n)
+	p := c.noticeIntent(l, n)
 	c.contact.recording = p.Delivery
 	failed := failedPayload{Delivery: p.Delivery, Class: string(ResultCancelled), Reason: "not tried yet"}
 	c.emit(AppendJournal{Drafts: []approvallog.Draft{
@@ -110,19 +97,12 @@ func (c *Core) recoverAbsence() {
 			told = append(told, d.Absence)
 		}
 	}
-	var owed *notice
+	l := c.lane(c.chat.ID)
 	for _, a := range failed {
-		switch {
-		case slices.ContainsFunc(told, func(t absence) bool { return t.covers(a) }):
-		case owed == nil:
-			owed = newAbsenceNotice(a)
-		default:
-			owed.absence.until = later(owed.absence.until, a.until)
+		if !slices.Contains(told, a) {
+			told = append(told, a)
+			l.notices = append(l.notices, newAbsenceNotice(a))
 		}
-	}
-	if owed != nil {
-		l := c.lane(c.chat.ID)
-		l.notices = append(l.notices, owed)
 	}
 }
 

@@ -133,26 +133,26 @@ func (s *sim) tell(d *simDaemon) {
 	if d == nil {
 		return
 	}
-	switch s.rng.IntN(3) {
-	case 0:
-		if len(d.inbox) > 0 {
-			i := s.rng.IntN(len(d.inbox))
-			ev := d.inbox[i]
-			d.inbox = slices.Delete(d.inbox, i, i+1)
-			s.stepCore(d, ev)
-		}
-	case 1:
-		if d.journalSeq < s.journal.Last() {
-			d.journalSeq++
-			s.stepCore(d, Journaled{Record: s.journal.records[d.journalSeq-1]})
-		}
+	news := []bool{len(d.inbox) > 0, d.journalSeq < s.journal.Last(), d.logSeq < s.log.Last()}
+	from := s.rng.IntN(len(news))
+	for n := 0; n < len(news) && !news[from]; n++ {
+		from = (from + 1) % len(news)
+	}
+	switch {
+	case !news[from]:
+	case from == 0:
+		i := s.rng.IntN(len(d.inbox))
+		ev := d.inbox[i]
+		d.inbox = slices.Delete(d.inbox, i, i+1)
+		s.stepCore(d, ev)
+	case from == 1:
+		d.journalSeq++
+		s.stepCore(d, Journaled{Record: s.journal.records[d.journalSeq-1]})
 	default:
-		if d.logSeq < s.log.Last() {
-			d.logSeq++
-			s.sync()
-			if req, ok := s.requests.Get(s.log.records[d.logSeq-1].ActionKey); ok {
-				s.stepCore(d, RequestChanged{Request: req})
-			}
+		d.logSeq++
+		s.sync()
+		if req, ok := s.requests.Get(s.log.records[d.logSeq-1].ActionKey); ok {
+			s.stepCore(d, RequestChanged{Request: req})
 		}
 	}
 }
@@ -220,4 +220,4 @@ func (s *sim) makeContact() {
 }
 
 // documentsOf is how many documents go before the card of an asking.
-func documentsOf(seq int64) int { return int(seq % 3) }
+func documentsOf(seq int64) int { return []int{0, 1, 0, 2, 0, 0, 0}[seq%7] }

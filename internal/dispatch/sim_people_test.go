@@ -44,7 +44,7 @@ func (s *sim) tap() {
 	case 0:
 		t.tap.ChatID = 5
 	case 1:
-		t.tap.MessageID += 1000
+		t.tap.MessageID += forgery
 		m.forged = true // a daemon that does not know the message's id may believe it
 	case 2:
 		t.tap.Data = Button{Verdict: Approve}.Data()

@@ -15,7 +15,7 @@ import (
 var (
 	simSeed      = flag.Int64("sim.seed", -1, "run only the history of this seed")
 	simHistories = flag.Int("sim.histories", 300, "how many random histories to run")
-	simSteps     = flag.Int("sim.steps", 500, "steps of a history before it is let come to rest")
+	simSteps     = flag.Int("sim.steps", 800, "steps of a history before it is let come to rest")
 	simRequests  = flag.Int("sim.requests", 0, "at most so many keys in a history, 0 for any number")
 	simWithout   = flag.String("sim.without", "", "acts to leave out, separated by commas")
 )
