@@ -13,6 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/approvald/approvald/internal/gate"
+	"github.com/approvald/approvald/internal/visible"
 )
 
 // askRest asks for what the flags left open, when a person sits there to
@@ -29,7 +30,7 @@ func (e *env) askRest(ctx context.Context, s *setup) error {
 		}
 		if s.chatID, err = strconv.ParseInt(text, 10, 64); err != nil || s.chatID == 0 {
 			s.chatID = 0
-			e.ui.say("%q is not a chat's number", text)
+			e.ui.say("%s is not a chat's number", verbatim(visible.Quote(text)))
 		}
 	}
 	if len(s.approvers) == 0 {

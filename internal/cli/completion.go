@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"github.com/approvald/approvald/internal/visible"
 )
 
 func newCompletionCommand(e *env) *cobra.Command {
@@ -25,7 +27,7 @@ func newCompletionCommand(e *env) *cobra.Command {
 			case "fish":
 				err = root.GenFishCompletion(&b, true)
 			default:
-				return usagef("approvald completion bash", "no completion for shell %q", args[0])
+				return usagef("approvald completion bash", "no completion for shell %s", visible.Quote(args[0]))
 			}
 			if err != nil {
 				return fmt.Errorf("make completion script: %w", err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/approvald/approvald/internal/gate"
 	"github.com/approvald/approvald/internal/gateapi"
+	"github.com/approvald/approvald/internal/visible"
 )
 
 // env is what every verb has: the terminal, the flags that all verbs share, and
@@ -26,6 +27,8 @@ type env struct {
 	gate   string // --gate
 	config string // --config
 	json   bool   // --json
+
+	damaged bool // what was read is from before damage in the log
 }
 
 // interactive reports whether a person sits at stdin.
@@ -44,7 +47,7 @@ func (e *env) loadConfig() (gate.Config, error) {
 // files. done must be called at the end.
 //
 // With readDamaged the files of a gate whose log is damaged are read up to the
-// damage, and the person is told.
+// damage, and the person is told. The verb then ends with exit code 8.
 //
 // Where the configuration is not readable, as for an agent that is not trusted
 // with it, the sockets at the usual places are all that is tried.
@@ -68,6 +71,7 @@ func (e *env) ops(readDamaged bool) (ops *gateapi.Failover, done func(), err err
 				return nil, err
 			}
 			if damage := g.Damage(); damage != nil {
+				e.damaged = true
 				e.ui.say("%s", damage)
 				e.ui.say("what follows is from before the damage")
 			}
@@ -132,7 +136,7 @@ func requester(as string) (string, error) {
 		name = u.Username
 	}
 	if name == "" || strings.HasPrefix(name, "human:") || strings.HasPrefix(name, "system:") {
-		return "", usagef("--as NAME, written to the log as agent:NAME", "--as %q is not the name of an agent", as)
+		return "", usagef("--as NAME, written to the log as agent:NAME", "--as %s is not the name of an agent", visible.Quote(as))
 	}
 	return "agent:" + name, nil
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/approvald/approvald/internal/durable"
 	"github.com/approvald/approvald/internal/gate"
 	"github.com/approvald/approvald/internal/transport"
+	"github.com/approvald/approvald/internal/visible"
 )
 
 // maxToken is more than any token has.
@@ -270,7 +271,7 @@ func parseApprover(s string) (gate.Approver, error) {
 	name, number, ok := strings.Cut(s, "=")
 	id, err := strconv.ParseInt(number, 10, 64)
 	if !ok || name == "" || err != nil {
-		return gate.Approver{}, usagef("--approver alice=111", "approver %q is not NAME=ID with a numeric Telegram user id", s)
+		return gate.Approver{}, usagef("--approver alice=111", "approver %s is not NAME=ID with a numeric Telegram user id", visible.Quote(s))
 	}
 	return gate.Approver{ID: name, TelegramUserID: id}, nil
 }

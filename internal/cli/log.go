@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/approvald/approvald/internal/approvallog"
 	"github.com/approvald/approvald/internal/gate"
+	"github.com/approvald/approvald/internal/visible"
 )
 
 func newLogCommand(e *env) *cobra.Command {
@@ -29,7 +31,7 @@ func newLogCommand(e *env) *cobra.Command {
 			if len(args) == 0 {
 				return usagef("approvald log verify", "log needs one of verify, tail, export, archive")
 			}
-			return usagef("approvald log verify", "unknown log command %q", args[0])
+			return usagef("approvald log verify", "unknown log command %s", visible.Quote(args[0]))
 		},
 	}
 	cmd.AddCommand(newLogVerifyCommand(e), newLogTailCommand(e), newLogExportCommand(e), newLogArchiveCommand(e))
@@ -60,7 +62,8 @@ func newLogVerifyCommand(e *env) *cobra.Command {
 		Use:   "verify",
 		Short: "Check every record and the hash chain; writes nothing",
 		Long: `Check every record and the hash chain. Exit code 0: clean; 8: damaged; 9: the log
-ends in a torn record, which the next append puts into quarantine.
+ends in a torn record, which the next append puts into quarantine. A last record
+that is whole and only lacks its line end is clean; the next append adds that.
 
 Records cut off the end leave a chain that verifies. To notice that, keep the head
 that is printed and give it to --head the next time; it may lie in the archive by then.
@@ -85,7 +88,10 @@ from one to the next.`,
 			rep, err := approvallog.VerifyAll(cmd.Context(), path, cfg.Paths().Journal, opts)
 			progress.clear()
 			if errors.Is(err, fs.ErrNotExist) {
-				rep, err = missingLog(path)
+				err = missingLog(path)
+				if damage, ok := errors.AsType[*approvallog.CorruptError](err); ok {
+					rep, err = approvallog.Report{Status: approvallog.StatusCorrupt, Reason: damage.Reason, Detail: damage.Detail}, nil
+				}
 			}
 			if err != nil {
 				return err
@@ -98,18 +104,23 @@ from one to the next.`,
 	return cmd
 }
 
-// missingLog tells a gate that was never used from one that has lost its log.
-func missingLog(path string) (approvallog.Report, error) {
+// missingLog is the error for a log that is not there: it tells a gate that was
+// never used ([gate.CodeNotFound]) from one that has lost its log.
+func missingLog(path string) error {
 	log, err := approvallog.Open(approvallog.Options{Path: path})
-	if damage, ok := errors.AsType[*approvallog.CorruptError](err); ok {
-		return approvallog.Report{Status: approvallog.StatusCorrupt, Reason: damage.Reason, Detail: damage.Detail}, nil
-	}
 	if err != nil {
-		return approvallog.Report{}, err
+		return err
 	}
-	return approvallog.Report{}, errors.Join(&gate.Error{
+	return errors.Join(&gate.Error{
 		Code: gate.CodeNotFound, Message: "there is no log at " + path, Hint: "the gate's first request makes it",
 	}, log.Close())
+}
+
+// senseless reports whether a finding says that records do not go together. A
+// clock that was put back is no fault of the log, and neither is a last record
+// that is whole and waits for its line end.
+func senseless(f approvallog.Finding) bool {
+	return f.Code != approvallog.FindingTimeSteppedBack && f.Code != approvallog.FindingMissingLF
 }
 
 // verified prints the report and finds the exit code.
@@ -120,7 +131,7 @@ func (e *env) verified(path string, rep approvallog.Report, headGiven bool) erro
 		code = exitCorrupt
 	case rep.Status == approvallog.StatusTorn:
 		code = exitTorn
-	case len(rep.Findings) > 0:
+	case slices.ContainsFunc(rep.Findings, senseless):
 		code = exitFailure
 	}
 	if e.json {
@@ -175,13 +186,30 @@ func (e *env) printReport(path string, rep approvallog.Report, headGiven bool) {
 	}
 }
 
+// tellExported says what proves where the export ends.
+func (e *env) tellExported(res approvallog.ExportResult) {
+	n := count(int(res.Records), "record")
+	switch {
+	case res.LogHead.Seq == 0:
+		e.ui.say("exported %s; the log is empty", n)
+	case res.Head.Seq == 0:
+		e.ui.say("exported %s; the log's head is %s", n, formatHead(res.LogHead))
+	default:
+		last := formatHead(res.Head)
+		if res.Segment != "" {
+			last += " in the archived segment " + res.Segment
+		}
+		e.ui.say("exported %s; the last is %s, the log's head is %s", n, last, formatHead(res.LogHead))
+	}
+}
+
 func formatHead(h approvallog.Head) string { return fmt.Sprintf("%d:%s", h.Seq, h.Hash) }
 
 func parseHead(s string) (*approvallog.Head, error) {
 	seq, hash, ok := strings.Cut(s, ":")
 	n, err := strconv.ParseInt(seq, 10, 64)
 	if !ok || err != nil || n < 1 || len(hash) != 64 || strings.Trim(hash, "0123456789abcdef") != "" {
-		return nil, usagef("--head 412:9f2c...41, as log verify prints it", "--head %q is not SEQ:HASH", s)
+		return nil, usagef("--head 412:9f2c...41, as log verify prints it", "--head %s is not SEQ:HASH", visible.Quote(s))
 	}
 	return &approvallog.Head{Seq: n, Hash: hash}, nil
 }
@@ -285,10 +313,13 @@ func (e *env) printRecord(rec approvallog.Record) error {
 		e.ui.write(escapeJSON(string(rec.Raw)) + "\n")
 		return nil
 	}
-	text := fmt.Sprintf("%d  %s  %s  %s", rec.Seq, stamp(rec.TS), rec.Event, rec.Actor)
-	if rec.ActionKey != "" {
-		text += "  " + rec.ActionKey
+	parts := []string{strconv.FormatInt(rec.Seq, 10), stamp(rec.TS), visible.Line(rec.Event), visible.Line(rec.Actor)}
+	add := func(part string, show func(string) string) {
+		if part != "" {
+			parts = append(parts, show(part))
+		}
 	}
+	add(rec.ActionKey, visible.Line)
 	var p struct {
 		Class   string `json:"class"`
 		Summary string `json:"summary"`
@@ -297,19 +328,18 @@ func (e *env) printRecord(rec approvallog.Record) error {
 	}
 	// Other writers' payloads may have any shape.
 	if json.Unmarshal(rec.Payload, &p) == nil {
-		for _, part := range []string{p.Class, p.Reason} {
-			if part != "" {
-				text += "  " + part
-			}
-		}
-		for _, said := range []string{p.Summary, p.Note} {
-			if said != "" {
-				text += "  " + strconv.Quote(said)
-			}
-		}
+		add(p.Class, visible.Line)
+		add(p.Reason, visible.Line)
+		add(p.Summary, quoteEnclosed)
+		add(p.Note, quoteEnclosed)
 	}
-	e.ui.line("%s", text)
+	e.ui.line("%s", verbatim(strings.Join(parts, "  ")))
 	return nil
+}
+
+// quoteEnclosed is visible.Quote for a text that others follow on its line: its own quotes are escaped, so that it cannot end early.
+func quoteEnclosed(s string) string {
+	return `"` + strings.ReplaceAll(visible.Line(s), `"`, `\u{22}`) + `"`
 }
 
 func newLogExportCommand(e *env) *cobra.Command {
@@ -325,8 +355,11 @@ with record 1. The head that proves where the export ends goes to stderr.`,
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts := approvallog.ExportOptions{Format: approvallog.ExportFormat(format)}
+			if e.json && opts.Format == approvallog.ExportCSV {
+				return usagef("approvald log export --format jsonl --json", "--format csv is no JSON")
+			}
 			if opts.Format != approvallog.ExportJSONLines && opts.Format != approvallog.ExportCSV {
-				return usagef("--format jsonl or --format csv", "--format %q is unknown", format)
+				return usagef("--format jsonl or --format csv", "--format %s is unknown", visible.Quote(format))
 			}
 			var err error
 			if opts.FromSeq, opts.Since, err = parsePoint("--from", from); err != nil {
@@ -344,14 +377,13 @@ with record 1. The head that proves where the export ends goes to stderr.`,
 			if ferr := out.Flush(); err == nil && ferr != nil {
 				err = fmt.Errorf("write export: %w", ferr)
 			}
+			if errors.Is(err, fs.ErrNotExist) {
+				err = missingLog(cfg.Paths().Log)
+			}
 			if err != nil {
 				return err
 			}
-			last := formatHead(res.Head)
-			if res.Segment != "" {
-				last += " in the archived segment " + res.Segment
-			}
-			e.ui.say("exported %s; the last is %s, the log's head is %s", count(int(res.Records), "record"), last, formatHead(res.LogHead))
+			e.tellExported(res)
 			return nil
 		},
 	}
@@ -382,5 +414,5 @@ func parsePoint(flag, s string) (seq int64, at time.Time, err error) {
 			return 0, t, nil
 		}
 	}
-	return 0, time.Time{}, usagef(flag+" 412, or "+flag+" 2026-08-04T09:00:00Z", "%s %q is neither a record's number nor a time", flag, s)
+	return 0, time.Time{}, usagef(flag+" 412, or "+flag+" 2026-08-04T09:00:00Z", "%s %s is neither a record's number nor a time", flag, visible.Quote(s))
 }

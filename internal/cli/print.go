@@ -140,21 +140,21 @@ func (u *ui) fail(f failure) {
 	}
 	switch {
 	case u.oneLine && f.hint != "":
-		u.say("%s; %s", message, f.hint)
+		u.say("%s; %s", told(message), told(f.hint))
 		return
 	case !u.oneLine && len(f.faults) > 1:
 		for _, fault := range f.faults {
-			u.say("%s", fault)
+			u.say("%s", told(fault))
 		}
 	default:
-		u.say("%s", message)
+		u.say("%s", told(message))
 	}
 	switch {
 	case f.hint == "":
 	case strings.HasPrefix(f.hint, "Try: "):
-		u.tell("%s", f.hint)
+		u.tell("%s", told(f.hint))
 	default:
-		u.tell("hint: %s", f.hint)
+		u.tell("hint: %s", told(f.hint))
 	}
 }
 
@@ -175,6 +175,9 @@ func (v verbatim) lines() iter.Seq[string] {
 	return strings.SplitSeq(strings.TrimSuffix(string(v), "\n"), "\n")
 }
 
+// told is a sentence of ours, in which foreign text was made visible already.
+func told(sentence string) verbatim { return verbatim(visible.Message(sentence)) }
+
 // clean makes the text among format arguments visible. Numbers and times cannot
 // carry anything.
 func clean(args []any) []any {
@@ -186,7 +189,7 @@ func clean(args []any) []any {
 		case string:
 			out[i] = visible.Line(v)
 		case error:
-			out[i] = visible.Line(v.Error())
+			out[i] = visible.Message(v.Error())
 		case fmt.Stringer:
 			out[i] = visible.Line(v.String())
 		default:

@@ -174,3 +174,17 @@ func TestPayloadForms(t *testing.T) {
 		})
 	}
 }
+
+// A row with a long cell moves itself alone, and nothing is cut.
+func TestLongCellsPadNoOtherRow(t *testing.T) {
+	u, out, _ := captured()
+	long := strings.Repeat("k", 3*widestCell)
+	u.table([]string{"KEY", "SAYS"}, func(row func(...string)) {
+		row("a", "one")
+		row(long, "two")
+		row("bcdef", "three")
+	})
+	if want := "KEY    SAYS\na      one\n" + long + "  two\nbcdef  three\n"; out.String() != want {
+		t.Errorf("got\n%swant\n%s", out, want)
+	}
+}

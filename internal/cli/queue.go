@@ -1,9 +1,8 @@
 package cli
 
 import (
-	"fmt"
 	"strings"
-	"text/tabwriter"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -36,31 +35,42 @@ func newQueueCommand(e *env) *cobra.Command {
 				e.ui.say("nothing waits on gate %s", e.gate)
 				return nil
 			}
-			return e.ui.table([]string{"KEY", "CLASS", "REQUESTER", "UNTIL", "SAYS"}, func(row func(cells ...string)) {
+			e.ui.table([]string{"KEY", "CLASS", "REQUESTER", "UNTIL", "SAYS"}, func(row func(cells ...string)) {
 				for _, r := range reqs {
-					row(r.Key, r.Class, r.Requester, stamp(r.ExpiresAt), fmt.Sprintf("%q", r.Summary))
+					row(r.Key, r.Class, r.Requester, stamp(r.ExpiresAt), `"`+r.Summary+`"`)
 				}
 			})
+			return nil
 		},
 	}
 }
 
-// table prints rows under a header, every cell made visible.
-func (u *ui) table(header []string, fill func(row func(cells ...string))) error {
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+// widestCell is up to where a cell widens its column. A longer one moves the rest of its own row alone.
+const widestCell = 32
+
+// table prints rows under a header, every cell made visible and whole.
+func (u *ui) table(header []string, fill func(row func(cells ...string))) {
+	var rows [][]string
+	widths := make([]int, len(header))
 	row := func(cells ...string) {
 		for i, c := range cells {
 			cells[i] = visible.Line(c)
+			if n := utf8.RuneCountInString(cells[i]); n <= widestCell {
+				widths[i] = max(widths[i], n)
+			}
 		}
-		// A strings.Builder takes every write.
-		_, _ = fmt.Fprintln(w, strings.Join(cells, "\t"))
+		rows = append(rows, cells)
 	}
 	row(header...)
 	fill(row)
-	if err := w.Flush(); err != nil {
-		return fmt.Errorf("lay out table: %w", err)
+	for _, cells := range rows {
+		var b strings.Builder
+		for i, c := range cells {
+			b.WriteString(c)
+			if i < len(cells)-1 {
+				b.WriteString(strings.Repeat(" ", max(0, widths[i]-utf8.RuneCountInString(c))+2))
+			}
+		}
+		u.write(b.String() + "\n")
 	}
-	u.write(b.String())
-	return nil
 }

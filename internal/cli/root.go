@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/approvald/approvald/internal/gate"
+	"github.com/approvald/approvald/internal/visible"
 )
 
 // Main runs the command line of this process and returns its exit code. A verb
@@ -52,6 +53,9 @@ func (e *env) finish(err error) int {
 			code = f.exit
 		}
 	}
+	if code == exitOK && e.damaged {
+		code = exitCorrupt // what was shown is not known to be how things stand
+	}
 	if e.ui.broken != nil && code == exitOK {
 		e.ui.say("write to stdout: %s", e.ui.broken)
 		return exitFailure
@@ -78,7 +82,7 @@ program goes on or stops.`,
 			if s := cmd.SuggestionsFor(args[0]); len(s) > 0 {
 				hint = "approvald " + s[0]
 			}
-			return usagef(hint, "unknown command %q", args[0])
+			return usagef(hint, "unknown command %s", visible.Quote(args[0]))
 		},
 	}
 	root.SetIn(e.stdin)
@@ -116,7 +120,7 @@ func newHelpCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			about, rest, err := cmd.Root().Find(args)
 			if err != nil || (about == cmd.Root() && len(rest) > 0) {
-				return usagef("approvald help", "there is no command %q to explain", strings.Join(args, " "))
+				return usagef("approvald help", "there is no command %s to explain", visible.Quote(strings.Join(args, " ")))
 			}
 			return about.Help()
 		},

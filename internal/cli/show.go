@@ -27,6 +27,9 @@ With --payload the bound bytes alone go to stdout: a file's or a text's own byte
 else the canonical JSON. Compare them before you use what was approved.`,
 		Args: exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if bound && e.json {
+				return usagef("approvald show KEY --payload, or approvald show KEY --json", "--payload writes the bound bytes as they are, which --json cannot")
+			}
 			ops, done, err := e.ops(true)
 			if err != nil {
 				return err
@@ -36,7 +39,7 @@ else the canonical JSON. Compare them before you use what was approved.`,
 			if err != nil {
 				return err
 			}
-			if e.json && !bound {
+			if e.json {
 				return e.ui.emit(req)
 			}
 			canonical, file, err := ops.Payload(cmd.Context(), req.PayloadHash)
@@ -125,7 +128,7 @@ func printRequest(line func(string, ...any), r approvallog.Request) {
 	}
 	line("sha256:    %s", r.PayloadHash)
 	line("record:    %d", r.Seq)
-	line("says, not checked: %q", r.Summary)
+	line(`says, not checked: "%s"`, r.Summary)
 }
 
 func irreversible(r approvallog.Request) string {

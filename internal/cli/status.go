@@ -57,6 +57,9 @@ func (e *env) printStatus(st gateapi.Status) {
 	if st.Transport.Error != "" {
 		e.ui.line("            %s", st.Transport.Error)
 	}
+	if st.Damage != "" {
+		e.ui.line("log         %s: %s", e.ui.bold("damaged"), told(st.Damage))
+	}
 	for _, t := range st.Troubles {
 		e.ui.line("trouble     %s: %s, since %s", e.ui.bold(t.Code), t.Text, stamp(t.Since))
 	}
@@ -79,6 +82,9 @@ func offlineStatus(ctx context.Context, cfg gate.Config, g *gate.Gate, obstacle 
 	if h := rep.Holder; h != nil && rep.Held {
 		st.Holder = &gateapi.Holder{PID: h.PID, Mode: h.Mode, Since: h.Since, Epoch: h.Epoch}
 		st.Transport.Error = "the daemon does not answer on its socket"
+	}
+	if damage := g.Damage(); damage != nil {
+		st.Damage = damage.Error()
 	}
 	if obstacle != "" {
 		st.Transport.Error += ": " + obstacle

@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/approvald/approvald/internal/gateapi"
+	"github.com/approvald/approvald/internal/visible"
 )
 
 func newWithdrawCommand(e *env) *cobra.Command {
@@ -18,7 +19,7 @@ func newWithdrawCommand(e *env) *cobra.Command {
 			case "":
 				return usagef("--reason cancelled", "--reason is missing")
 			default:
-				return usagef("--reason cancelled, superseded or timeout", "--reason %q is none of the reasons", reason)
+				return usagef("--reason cancelled, superseded or timeout", "--reason %s is none of the reasons", visible.Quote(reason))
 			}
 			by, err := requester(as)
 			if err != nil {

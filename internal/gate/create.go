@@ -3,7 +3,6 @@ package gate
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/approvald/approvald/internal/approvallog"
@@ -149,7 +148,7 @@ func (g *Gate) judge(a admission, now time.Time) (found bool, err error) {
 	}
 	if a.Exclusive != "" {
 		if holder, busy := g.reqs.ExclusiveHolder(a.Exclusive, now); busy {
-			return false, refuse(CodeBusy, "wait for it, or withdraw it: approvald wait "+strconv.Quote(clip(holder.Key)),
+			return false, refuse(CodeBusy, fmt.Sprintf("wait for it, or withdraw it: approvald wait %q", clip(holder.Key)),
 				"the exclusive key %q is held by the pending request %q of %s", clip(a.Exclusive), clip(holder.Key), holder.Requester)
 		}
 	}

@@ -187,6 +187,9 @@ func (g *Gate) known(key string) (approvallog.Request, error) {
 		return approvallog.Request{}, mapError(err, "read the approval log")
 	}
 	if !ok {
+		if err := g.Damage(); err != nil {
+			return approvallog.Request{}, err // it may stand behind the damage
+		}
 		return approvallog.Request{}, notFound(key)
 	}
 	r.State = r.StateAt(g.now())

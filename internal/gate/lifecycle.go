@@ -143,8 +143,12 @@ func (g *Gate) FinishExecution(ctx context.Context, key, requester string, peer 
 func (g *Gate) change(ctx context.Context, doing, key string,
 	step func(tx *approvallog.Tx, r approvallog.Request) error,
 ) (approvallog.Request, error) {
-	var seen approvallog.Request
-	err := g.update(ctx, doing, func(tx *approvallog.Tx) error {
+	// What is not there is found out first: refusing it makes neither a lock nor a log.
+	seen, err := g.look(ctx, key)
+	if err != nil {
+		return approvallog.Request{}, err
+	}
+	err = g.update(ctx, doing, func(tx *approvallog.Tx) error {
 		r, known := g.reqs.Get(key)
 		if !known {
 			return notFound(key)

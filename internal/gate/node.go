@@ -3,10 +3,13 @@ package gate
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/approvald/approvald/internal/visible"
 )
 
 // faults collects what is wrong with one file while it is read.
@@ -109,12 +112,24 @@ func describe(v any) string {
 }
 
 // clip keeps a value that is repeated in a message short.
-func clip(s string) string {
+func clip(s string) clipped {
 	const limit = 60
 	if len(s) <= limit {
-		return s
+		return clipped(s)
 	}
-	return strings.ToValidUTF8(s[:limit], "") + "…"
+	return clipped(strings.ToValidUTF8(s[:limit], "") + "…")
+}
+
+// clipped is foreign text in a message. It is formatted in the one notation of hidden characters, with %q in quotes.
+type clipped string
+
+// Format implements [fmt.Formatter].
+func (c clipped) Format(f fmt.State, verb rune) {
+	text := visible.Line(string(c))
+	if verb == 'q' {
+		text = visible.Quote(string(c))
+	}
+	_, _ = io.WriteString(f, text) // a fmt.State takes every write
 }
 
 func (n *node) str(name, want string) (string, bool) { return typed[string](n, name, want) }

@@ -24,11 +24,11 @@ func TestActionKeys(t *testing.T) {
 	for key, want := range map[string]string{
 		"":                       "the action key is empty",
 		strings.Repeat("x", 257): "the action key has 257 bytes, and at most 256 are allowed",
-		"a\x00b":                 `the action key "a\x00b" has the control character U+0000 at byte 1`,
-		"a\n":                    `the action key "a\n" has the control character U+000A at byte 1`,
-		"é\u0085":                `the action key "é\u0085" has the control character U+0085 at byte 2`,
-		"\x7f":                   `the action key "\x7f" has the control character U+007F at byte 0`,
-		"\xff":                   `the action key "\xff" is not valid UTF-8`,
+		"a\x00b":                 `the action key "a\u{0}b" has the control character U+0000 at byte 1`,
+		"a\n":                    `the action key "a\u{a}" has the control character U+000A at byte 1`,
+		"é\u0085":                `the action key "é\u{85}" has the control character U+0085 at byte 2`,
+		"\x7f":                   `the action key "\u{7f}" has the control character U+007F at byte 0`,
+		"\xff":                   `the action key "\x{ff}" is not valid UTF-8`,
 	} {
 		err := CheckKey(key)
 		if err == nil || err.Error() != want || ErrorCode(err) != CodeInvalidRequest {

@@ -61,6 +61,9 @@ type Status struct {
 	// Undelivered are the pending requests that no person has been shown because
 	// something is wrong; never null.
 	Undelivered []Undelivered `json:"undelivered"`
+	// Damage says what is wrong with a log that is damaged, empty else. The counts
+	// are then of what is intact before the damage.
+	Damage string `json:"damage,omitempty"`
 	// Troubles are what keeps people from being asked or heard at the moment; never
 	// null.
 	Troubles []Trouble `json:"troubles"`

@@ -29,6 +29,15 @@ func Text(s string) string {
 // Line is Text for a field that must stay on its line: newlines and tabs are escaped too.
 func Line(s string) string { return escape(s, func(rune) bool { return false }, false) }
 
+// Quote is Line between quotes, for a name or a text inside a sentence.
+func Quote(s string) string { return `"` + Line(s) + `"` }
+
+// Message is Line for a sentence in which foreign text was made visible already: the escapes that it spells stay. It is not for
+// foreign text itself, which could spell escapes of its own.
+func Message(s string) string {
+	return Rewrite(s, func(r rune, raw string) string { return Line(raw) })
+}
+
 // Block is Text for a medium that does not keep tabs: each is shown as ⇥, and a ⇥ of the text's
 // own as an escape.
 func Block(s string) string { return escape(s, func(r rune) bool { return r == '\n' }, true) }
