@@ -143,12 +143,11 @@ func (a *App) holdState(ctx context.Context) error {
 		return err
 	}
 	deliveries := dispatch.NewDeliveries()
-	paths := a.opts.Config.Paths()
-	journal, err := approvallog.Open(approvallog.Options{
-		Path: paths.Journal, Fold: deliveries, Now: a.opts.Now, Program: "approvald " + a.opts.Version, Logf: a.tellf,
+	journal, err := a.opts.Config.Paths().OpenJournal(approvallog.Options{
+		Fold: deliveries, Now: a.opts.Now, Program: "approvald " + a.opts.Version, Logf: a.tellf,
 	})
 	if err != nil {
-		return fmt.Errorf("open the delivery journal %s: %w", paths.Journal, err)
+		return err
 	}
 	a.cleanups.push("close the delivery journal", func(context.Context) error { return journal.Close() })
 	deliveryLog := dispatch.WrapLog(journal)
@@ -165,7 +164,12 @@ func (a *App) holdState(ctx context.Context) error {
 	if err := journal.View(func() { a.before, _ = deliveries.LastEpoch() }); err != nil {
 		return fmt.Errorf("read the delivery journal: %w", err)
 	}
-	info := dispatch.EpochInfo{Program: "approvald " + a.opts.Version, Transport: a.opts.Config.Transport.Mode, PID: os.Getpid()}
+	known, err := a.knownEpoch()
+	if err != nil {
+		return err
+	}
+	a.missJournal(journal, deliveries, known)
+	info := dispatch.EpochInfo{Program: "approvald " + a.opts.Version, Transport: a.opts.Config.Transport.Mode, PID: os.Getpid(), Known: known}
 	if info.Transport == gate.ModeWebhook {
 		info.WebhookURL = a.opts.Config.Transport.Webhook.URL
 	}
@@ -182,7 +186,7 @@ func (a *App) holdState(ctx context.Context) error {
 		if a.lease.Check() != nil {
 			return nil // it is not ours to close
 		}
-		return dispatch.CloseEpoch(ctx, deliveryLog, deliveries, epoch)
+		return dispatch.CloseEpoch(ctx, dispatch.WrapLog(opened.Log()), deliveryLog, deliveries, epoch)
 	})
 	a.loop = dispatch.New(dispatch.Options{
 		Log: dispatch.WrapLog(a.gate.Log()), Journal: deliveryLog, Requests: a.gate.Requests(), Deliveries: deliveries,
@@ -245,8 +249,9 @@ func (a *App) dispatch(ctx context.Context) error {
 	if err := a.stages.socket.wait(ctx); err != nil {
 		return err
 	}
+	paths := a.opts.Config.Paths()
 	if err := a.loop.Recover(ctx); err != nil {
-		return fmt.Errorf("recover: %w", err)
+		return paths.JournalError(fmt.Errorf("recover: %w", err))
 	}
 	a.stages.recovered.reach()
 	if err := a.stages.bot.wait(ctx); err != nil {
@@ -265,5 +270,5 @@ func (a *App) dispatch(ctx context.Context) error {
 		cancel(errInterrupted)
 	})
 	defer release()
-	return a.loop.Run(running)
+	return paths.JournalError(a.loop.Run(running))
 }

@@ -87,9 +87,10 @@ func (m field) object(v any) bool {
 	return m.kind == '{' && json.Unmarshal(m.text, v) == nil
 }
 
-// BeginSegment makes q the fold of a log that goes on from archived segments. recent is what the seal of
+// BeginSegment makes q the fold of a log that goes on from archived segments. recent and epoch are what the seal of
 // the last one holds of it.
-func (q *Requests) BeginSegment(recent map[string][]time.Time) {
+func (q *Requests) BeginSegment(recent map[string][]time.Time, epoch int64) {
+	q.epoch = max(q.epoch, epoch)
 	for requester, times := range recent {
 		if len(times) > 0 {
 			q.created[requester] = slices.Clone(times)

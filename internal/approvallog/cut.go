@@ -191,6 +191,9 @@ func (l *Log) prepareSegment(c Cut) (archivedSegment, error) {
 	if c.Recent != nil {
 		s.Recent = c.Recent()
 	}
+	if fold, ok := l.opts.Fold.(segmented); ok {
+		s.Epoch = fold.Epoch()
+	}
 	root := archivePath(l.opts.Path)
 	if err := l.opts.FS.MkdirAll("archive", root, 0o700); err != nil {
 		return s, err

@@ -38,6 +38,7 @@ type Requests struct {
 	sweepAt   int                          // how many requesters created may hold before it is swept
 	room      int                          // how many entries may rest
 	spare     *entry                       // one that was let go of, to be used again; nil for none
+	epoch     int64                        // the highest that a decision names
 }
 
 // entry is one action key. The execution of an earlier cycle that has not ended hides the current
@@ -189,11 +190,28 @@ func (q *Requests) Apply(rec Record) error {
 			q.noteCreation(e.cycle)
 		}
 	} else {
-		e.apply(rec)
+		q.noteEpoch(rec.Event, e.apply(rec))
 	}
 	q.index(rec.ActionKey, e)
 	return nil
 }
+
+// maxEpoch bounds what is taken for the number of an epoch: far more than there can be, and low enough
+// to be counted on from.
+const maxEpoch = 1 << 40
+
+func (q *Requests) noteEpoch(event string, p members) {
+	switch event {
+	case EventGranted, EventRejected, EventRevoked:
+		if n, ok := p.own.epoch.integer(64); ok && n <= maxEpoch {
+			q.epoch = max(q.epoch, n)
+		}
+	}
+}
+
+// Epoch is the highest epoch in which a decision of the log was made, as far as the decisions say so. So
+// epochs go on when nothing else remembers them.
+func (q *Requests) Epoch() int64 { return q.epoch }
 
 // fresh is an entry for a key that has none. Nobody has a pointer to one that was let go of.
 func (q *Requests) fresh() *entry {
@@ -343,8 +361,9 @@ func (e *entry) open(rec Record) {
 }
 
 // apply walks one record of the key on, by the rules of the format: the first end of a pending
-// request wins, only a revocation replaces a grant, and only a grant can be used.
-func (e *entry) apply(rec Record) {
+// request wins, only a revocation replaces a grant, and only a grant can be used. It returns the record's
+// members.
+func (e *entry) apply(rec Record) members {
 	p := membersOf(rec.Payload)
 	rec = original(rec, p)
 	switch rec.Event {
@@ -371,6 +390,7 @@ func (e *entry) apply(rec Record) {
 			e.cycle.finish(rec, p)
 		}
 	}
+	return p
 }
 
 // end closes a pending request. Except for the record of its expiry, what comes at or after the

@@ -31,11 +31,12 @@ type requestsState struct {
 	Pending []string               `json:"pending"` // action keys, also of hidden cycles
 	Created map[string][]time.Time `json:"created"`
 	SweepAt int                    `json:"sweep_at"`
+	Epoch   int64                  `json:"epoch,omitempty"`
 }
 
 // Save returns the state for [Requests.Restore].
 func (q *Requests) Save() ([]byte, error) {
-	s := requestsState{Pending: []string{}, Created: q.created, SweepAt: q.sweepAt}
+	s := requestsState{Pending: []string{}, Created: q.created, SweepAt: q.sweepAt, Epoch: q.epoch}
 	for key, e := range q.entries {
 		if e.needed() {
 			s.Pending = append(s.Pending, key)
@@ -69,6 +70,6 @@ func (q *Requests) Restore(state []byte) error {
 	if s.Created != nil {
 		q.created = s.Created
 	}
-	q.sweepAt = s.SweepAt
+	q.sweepAt, q.epoch = s.SweepAt, s.Epoch
 	return nil
 }

@@ -22,6 +22,7 @@ type members struct {
 type ownMembers struct {
 	expiresAt, quorum, exclusive, followUp, digest, uid, pid, onBehalfOf, approvals field
 	runner, reason                                                                  field
+	epoch                                                                           field
 	carried, follows                                                                field // see carry.go
 }
 
@@ -102,6 +103,8 @@ func ownMembersOf(object []byte) (m ownMembers) {
 			m.runner = f
 		case "reason":
 			m.reason = f
+		case "epoch":
+			m.epoch = f
 		case "carried":
 			m.carried = f
 		case "follows":

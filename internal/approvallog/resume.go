@@ -58,13 +58,15 @@ func (l *Log) attach() {
 	}
 	fold.Attach(l.snap.finder)
 	if begins, ok := l.opts.Fold.(segmented); ok && len(l.segments) > 0 {
-		begins.BeginSegment(l.segments[len(l.segments)-1].Recent)
+		last := l.segments[len(l.segments)-1]
+		begins.BeginSegment(last.Recent, last.Epoch)
 	}
 }
 
 // segmented is a fold that takes up from a seal what the records of the present segment do not tell.
 type segmented interface {
-	BeginSegment(recent map[string][]time.Time)
+	BeginSegment(recent map[string][]time.Time, epoch int64)
+	Epoch() int64
 }
 
 // resume takes the fold up from the snapshot, when there is one that belongs to the log. Whatever is

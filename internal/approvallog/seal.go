@@ -63,6 +63,8 @@ type sealed struct {
 	// Recent are the times of the last hour before the cut at which requesters opened requests: what
 	// limits their rate must not begin anew because of a cut.
 	Recent map[string][]time.Time `json:"recent,omitempty"`
+	// Epoch is the highest that a decision names in the segment and those before it.
+	Epoch int64 `json:"epoch,omitempty"`
 }
 
 func parseSealed(b []byte) (sealed, error) {

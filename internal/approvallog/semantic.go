@@ -11,11 +11,13 @@ import (
 type semantic struct {
 	find func(Finding)
 	keys map[string]*keyHistory
+	base int64 // how many records the segments before this one hold
+	last int64 // number of the last record in its segment
 }
 
 // keyHistory is one action key, as far as its records have been read.
 type keyHistory struct {
-	asked       bool
+	cycle       int64     // number of the record that opened the present one, over all segments; 0 when nobody asked
 	state       State     // of the present cycle
 	deadline    time.Time // of the present cycle; zero is none
 	payloadHash string    // that was asked for in it
@@ -28,6 +30,10 @@ func newSemantic(find func(Finding)) *semantic {
 
 // record looks at the next record.
 func (s *semantic) record(r Record, line, offset int64) {
+	if r.Seq <= s.last {
+		s.base += s.last // another segment
+	}
+	s.last = r.Seq
 	if !aboutRequests(r.Event) {
 		return
 	}
@@ -38,18 +44,23 @@ func (s *semantic) record(r Record, line, offset int64) {
 			s.keys[r.ActionKey] = key
 		}
 	}
-	if code, message := key.walk(r); code != "" {
+	numbered := r
+	numbered.Seq += s.base
+	p := membersOf(r.Payload)
+	numbered = original(numbered, p)
+	repeats := numbered.Seq <= s.base // a record of the archive, which was looked at there
+	if code, message := key.walk(numbered, p); code != "" && !repeats {
 		s.find(Finding{Code: code, Seq: r.Seq, Line: line, Offset: offset, Message: message})
 	}
 }
 
 // walk takes the key over one more record. It returns what is odd about it, "" for nothing.
-func (k *keyHistory) walk(r Record) (code, message string) {
+func (k *keyHistory) walk(r Record, p members) (code, message string) {
 	switch r.Event {
 	case EventRequested:
-		k.open(r)
+		k.open(r, p)
 	case EventGranted, EventRejected, EventExpired, EventWithdrawn:
-		return k.end(r)
+		return k.end(r, p)
 	case EventRevoked:
 		if k.state != StateGranted {
 			return FindingDecisionWithoutRequest, "a revocation of what was not granted, or used already; it counts for nothing"
@@ -73,19 +84,21 @@ func (k *keyHistory) walk(r Record) (code, message string) {
 	return "", ""
 }
 
-func (k *keyHistory) open(r Record) {
-	p := membersOf(r.Payload)
+func (k *keyHistory) open(r Record, p members) {
+	if r.Seq == k.cycle {
+		return // carried over into another segment: the cycle goes on
+	}
 	k.running = k.running || k.state == StateStarted
-	k.asked, k.state, k.payloadHash, k.deadline = true, StatePending, strings.Clone(p.payloadHash.string()), p.own.expiresAt.time()
+	k.cycle, k.state, k.payloadHash, k.deadline = r.Seq, StatePending, strings.Clone(p.payloadHash.string()), p.own.expiresAt.time()
 	if k.deadline.IsZero() {
 		k.deadline = p.waitUntil.time()
 	}
 }
 
 // end is a record that ends a pending request.
-func (k *keyHistory) end(r Record) (code, message string) {
+func (k *keyHistory) end(r Record, p members) (code, message string) {
 	switch {
-	case !k.asked:
+	case k.cycle == 0:
 		return FindingDecisionWithoutRequest, r.Event + " of an action key that nobody asked for"
 	case k.state != StatePending:
 		return FindingSecondDecision, r.Event + " of a request that has ended; it counts for nothing"
@@ -99,7 +112,7 @@ func (k *keyHistory) end(r Record) (code, message string) {
 		return FindingEndAfterDeadline, r.Event + " past the request's deadline; it counts for nothing"
 	case r.Event == EventGranted && !humanActor(r.Actor):
 		return FindingDecisionWithoutApprover, r.Event + " by an actor who is no person; it counts for nothing"
-	case r.Event == EventGranted && membersOf(r.Payload).payloadHash.contradicts(k.payloadHash):
+	case r.Event == EventGranted && p.payloadHash.contradicts(k.payloadHash):
 		return FindingOtherPayload, "a grant of another payload than was asked for; it counts for nothing"
 	}
 	switch r.Event {

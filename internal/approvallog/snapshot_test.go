@@ -305,10 +305,3 @@ func reseal(t testing.TB, path string, change func(*snapshot)) {
 	}
 	writeFile(t, path, text)
 }
-
-// cutLines takes n lines off the end.
-func cutLines(t testing.TB, path string, n int) {
-	t.Helper()
-	lines := splitLines(readFile(t, path))
-	writeFile(t, path, join(lines[:len(lines)-n]...))
-}

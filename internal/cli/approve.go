@@ -148,9 +148,9 @@ func (e *env) openDesk(verb, as string) (desk, error) {
 		return desk{}, err
 	}
 	deliveries := dispatch.NewDeliveries()
-	journal, err := approvallog.Open(approvallog.Options{Path: cfg.Paths().Journal, Fold: deliveries})
+	journal, err := cfg.Paths().OpenJournal(approvallog.Options{Fold: deliveries})
 	if err != nil {
-		return desk{}, errors.Join(fmt.Errorf("open delivery journal: %w", err), g.Close())
+		return desk{}, errors.Join(err, g.Close())
 	}
 	return desk{
 		Desk: dispatch.Desk{

@@ -101,9 +101,9 @@ func offlineStatus(ctx context.Context, cfg gate.Config, g *gate.Gate, obstacle 
 // unsettled counts the messages on phones that still have to be rewritten.
 func unsettled(cfg gate.Config, g *gate.Gate) (int, error) {
 	deliveries := dispatch.NewDeliveries()
-	journal, err := approvallog.Open(approvallog.Options{Path: cfg.Paths().Journal, Fold: deliveries, ReadDamaged: true})
+	journal, err := cfg.Paths().OpenJournal(approvallog.Options{Fold: deliveries, ReadDamaged: true})
 	if err != nil {
-		return 0, fmt.Errorf("read delivery journal: %w", err)
+		return 0, err
 	}
 	// Nothing was written through it.
 	defer func() { _ = journal.Close() }()

@@ -11,12 +11,18 @@ import (
 // OpenEpoch begins a new epoch and returns its number. It is recorded in the journal inside the append lock of the
 // approval log, so that no write of an older epoch can come after it. Locks are always taken in this order: log, then
 // journal.
+//
+// It is one more than every epoch that the journal holds and info.Known.
 func OpenEpoch(ctx context.Context, log, journal Log, deliveries *Deliveries, info EpochInfo) (int64, error) {
 	var epoch int64
+	if err := log.Refresh(ctx); err != nil {
+		return 0, fmt.Errorf("open an epoch: %w", err)
+	}
+	last := log.Last()
 	_, err := log.Update(ctx, func(Tx) error {
 		_, err := journal.Update(ctx, func(tx Tx) error {
-			epoch = deliveries.Epoch() + 1
-			_, err := tx.Append(journalDraft(EventEpochOpened, "", epochPayload{Epoch: epoch, EpochInfo: info}))
+			epoch = max(deliveries.Epoch(), info.Known) + 1
+			_, err := tx.Append(journalDraft(EventEpochOpened, "", epochPayload{Epoch: epoch, LogSeq: last, EpochInfo: info}))
 			return err
 		})
 		return err
@@ -27,13 +33,15 @@ func OpenEpoch(ctx context.Context, log, journal Log, deliveries *Deliveries, in
 	return epoch, nil
 }
 
-// CloseEpoch records that the holder of the epoch stopped in order. It does nothing when a newer one has begun.
-func CloseEpoch(ctx context.Context, journal Log, deliveries *Deliveries, epoch int64) error {
+// CloseEpoch records that the holder of the epoch stopped in order, and what it knew of the approval log by then. It
+// does nothing when a newer one has begun.
+func CloseEpoch(ctx context.Context, log, journal Log, deliveries *Deliveries, epoch int64) error {
+	last := log.Last()
 	_, err := journal.Update(ctx, func(tx Tx) error {
 		if deliveries.Epoch() != epoch {
 			return nil
 		}
-		_, err := tx.Append(journalDraft(EventEpochClosed, "", epochPayload{Epoch: epoch}))
+		_, err := tx.Append(journalDraft(EventEpochClosed, "", epochPayload{Epoch: epoch, LogSeq: last}))
 		return err
 	})
 	if err != nil {

@@ -223,7 +223,7 @@ func TestFence(t *testing.T) {
 	if err := fence.Guard(); !errors.Is(err, approvallog.ErrFenced) {
 		t.Errorf("the older epoch is told %v", err)
 	}
-	if err := CloseEpoch(t.Context(), journal, f.deliveries, first); err != nil {
+	if err := CloseEpoch(t.Context(), log, journal, f.deliveries, first); err != nil {
 		t.Fatal(err)
 	}
 	if _, closed := f.deliveries.LastEpoch(); closed {

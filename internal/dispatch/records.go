@@ -43,13 +43,17 @@ type EpochInfo struct {
 	PID        int    `json:"pid,omitempty"`
 	Transport  string `json:"transport,omitempty"`
 	WebhookURL string `json:"webhook_url,omitempty"`
+	// Known is the highest epoch that is known from elsewhere, should the journal have been lost.
+	Known int64 `json:"-"`
 }
 
 // The payloads of the journal's records. The action key stands in the record's own member; cycle is the sequence
 // number of the approval.requested record in the approval log.
 type (
+	// LogSeq is the number of a record that the approval log had by then: one that ends before it was cut.
 	epochPayload struct {
-		Epoch int64 `json:"epoch"`
+		Epoch  int64 `json:"epoch"`
+		LogSeq int64 `json:"log_seq,omitempty"`
 		EpochInfo
 	}
 

@@ -44,7 +44,7 @@ func words(r Ruling) (text string, alert bool) {
 	case OutcomeSuperseded:
 		return "This button belongs to an earlier asking of the request, which has ended. Use the newest message.", true
 	case OutcomeUnknownButton, OutcomeUnknownNonce:
-		return "This button is not known to the gate. Nothing was changed.", true
+		return "This button is not known to the gate, or no longer. Nothing was changed; use the newest card of the request.", true
 	case OutcomeUnknownReason:
 		return "This reason is no longer configured. Nothing was changed; choose again.", true
 	case OutcomeWrongChat, OutcomeWrongMessage:

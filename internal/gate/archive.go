@@ -51,9 +51,9 @@ func (g *Gate) Archive(ctx context.Context, o ArchiveOptions) (Archived, error) 
 	if err := g.fs.MkdirAll("home", g.paths.Daemon, 0o700); err != nil {
 		return Archived{}, internalError(err, "%s", doing)
 	}
-	journal, err := approvallog.Open(approvallog.Options{Path: g.paths.Journal, Now: g.now, FS: g.fs})
+	journal, err := g.paths.OpenJournal(approvallog.Options{Now: g.now, FS: g.fs})
 	if err != nil {
-		return Archived{}, mapError(err, "open the delivery journal")
+		return Archived{}, err
 	}
 	defer journal.Close() // what was written through it is on disk
 

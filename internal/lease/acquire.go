@@ -75,6 +75,8 @@ type taker struct {
 	self  procid.Identity
 	nonce string
 	rec   record
+	// epochBefore is the epoch in the record that was reclaimed.
+	epochBefore int64
 }
 
 // Acquire takes the gate's lease or refuses: with a *HeldError when a live
@@ -305,6 +307,9 @@ func (t *taker) takeRecord(ctx context.Context, k *kernelLock) (reason string, e
 		switch err := t.takeOver(ctx, k, o, data); {
 		case err == nil:
 			t.sweep()
+			if o.rec.Holder != nil {
+				t.epochBefore = o.rec.Holder.Epoch
+			}
 			t.report(event)
 			return event.Reason, nil
 		case errors.Is(err, errMoved):

@@ -104,6 +104,10 @@ func (l *Lease) Holder() Holder {
 // constants); ok is false when the gate was free.
 func (l *Lease) Takeover() (reason string, ok bool) { return l.reason, l.reason != "" }
 
+// EpochBefore returns the epoch of the holder whose record was reclaimed, 0 when
+// there was none or it opened none.
+func (l *Lease) EpochBefore() int64 { return l.t.epochBefore }
+
 // Filesystem returns the name of the home's file system and whether the lease
 // may reach this host only.
 func (l *Lease) Filesystem() (name string, hostOnly bool) {

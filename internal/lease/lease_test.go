@@ -308,6 +308,29 @@ func TestSetEpoch(t *testing.T) {
 	}
 }
 
+// The epoch of a holder that died stands in its record, should the journal be lost with it.
+func TestEpochBefore(t *testing.T) {
+	g := newGate(t)
+	l := mustAcquire(t, g.options())
+	if l.EpochBefore() != 0 {
+		t.Errorf("on a free gate: %d", l.EpochBefore())
+	}
+	if err := l.SetEpoch(42); err != nil {
+		t.Fatal(err)
+	}
+	left, err := os.ReadFile(g.record())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Release()
+	if err := os.WriteFile(g.record(), left, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if next := mustAcquire(t, g.options()); next.EpochBefore() != 42 {
+		t.Errorf("after a holder of epoch 42: %d", next.EpochBefore())
+	}
+}
+
 func TestReleaseLeavesAnothersRecord(t *testing.T) {
 	g := newGate(t)
 	l := mustAcquire(t, g.options())

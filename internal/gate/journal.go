@@ -1,0 +1,31 @@
+package gate
+
+import (
+	"errors"
+
+	"github.com/approvald/approvald/internal/approvallog"
+)
+
+// OpenJournal opens the gate's delivery journal by o, whose path it sets.
+func (p Paths) OpenJournal(o approvallog.Options) (*approvallog.Log, error) {
+	o.Path = p.Journal
+	journal, err := approvallog.Open(o)
+	if err != nil {
+		return nil, p.JournalError(internalError(err, "open the delivery journal"))
+	}
+	return journal, nil
+}
+
+// JournalError names the delivery journal in an error that its damage has caused, and says what to do:
+// nothing follows from it for the approval log. Any other error stays as it is.
+func (p Paths) JournalError(err error) error {
+	corrupt, ok := errors.AsType[*approvallog.CorruptError](err)
+	if !ok || corrupt.Path != p.Journal {
+		return err
+	}
+	return &Error{
+		Code: CodeLogCorrupt, Err: err, Message: "the delivery journal is damaged, not the approval log: " + corrupt.Error(),
+		Hint: "put a sound copy of " + p.Journal + " back, or move it aside: " +
+			"then requests that wait are shown again, and the buttons of their earlier cards are no longer known",
+	}
+}
