@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -142,6 +143,8 @@ func (l *Loop) Recover(ctx context.Context) error {
 		todo = next
 	}
 	l.publish(false)
+	// Reading the files left more behind than what is kept of them, and a daemon may be at rest for days.
+	debug.FreeOSMemory()
 	return nil
 }
 
