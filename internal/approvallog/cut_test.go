@@ -162,3 +162,54 @@ func TestCut(t *testing.T) {
 		t.Errorf("carried request: %+v", r)
 	}
 }
+
+// Snapshots are taken while the log is cut: whoever opens it with one is told the same as without.
+func TestCutsBesideSnapshots(t *testing.T) {
+	path := logPath(t)
+	withSnapshot := func(o *Options) {
+		o.Snapshot = filepath.Join(filepath.Dir(filepath.Dir(path)), "daemon", "snapshot.json")
+	}
+	l, q := openRequests(t, path, withSnapshot)
+	daemon, requests := openRequests(t, path, withSnapshot)
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if err := daemon.Refresh(context.Background()); err != nil {
+				t.Error(err)
+				return
+			}
+			// One that a cut has overtaken may fail; the next does not.
+			_ = daemon.WriteSnapshot(context.Background())
+		}
+	}()
+	var keys []string
+	for i := range 12 {
+		ended, open := fmt.Sprintf("ended-%d", i), fmt.Sprintf("open-%d", i)
+		appendTo(t, l, asking(ended), asking(open), deciding(EventRejected, ended))
+		keys = append(keys, ended, open)
+		if i%3 == 2 {
+			mustCut(t, l, q)
+		}
+		fresh, freshly := openRequests(t, path, withSnapshot)
+		for _, key := range keys {
+			want := get(t, l, q, key)
+			if got := get(t, fresh, freshly, key); got.State != want.State || got.Seq != want.Seq {
+				t.Fatalf("%s: %s with record %d, want %s with %d", key, got.State, got.Seq, want.State, want.Seq)
+			}
+		}
+		if err := fresh.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	<-done
+	if a, b := len(q.Pending()), len(requests.Pending()); a != 12 || b != 12 {
+		t.Errorf("%d and %d requests are pending, want 12", a, b)
+	}
+}
