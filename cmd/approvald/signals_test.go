@@ -2,9 +2,14 @@ package main
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/approvald/approvald/internal/durable"
 )
 
 var stopSignals = []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
@@ -201,4 +206,26 @@ func TestKilledRunCanBeAskedAgain(t *testing.T) {
 			w.run(w.env, 0, "log", "verify", "--semantic")
 		})
 	}
+}
+
+// Files that killed clients left half-written are swept up when the daemon starts, those of clients at work are not.
+func TestLeftoversAreSweptUp(t *testing.T) {
+	w := newWorld(t)
+	w.run(w.env, 0, "request", "k", "--class", "a.b", "--summary", "s")
+	payloads := filepath.Join(w.dir, "state", "approvald", "default", ".approval", "payloads")
+	left, atWork := durable.TempName(filepath.Join(payloads, "x.json")), durable.TempName(filepath.Join(payloads, "y.json"))
+	long := time.Now().Add(-2 * time.Hour)
+	for _, path := range []string{left, atWork} {
+		if err := os.WriteFile(path, []byte("half"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chtimes(left, long, long); err != nil {
+		t.Fatal(err)
+	}
+	w.up()
+	if exists(left) || !exists(atWork) {
+		t.Errorf("left over: %v, at work: %v", exists(left), exists(atWork))
+	}
+	w.run(w.env, 0, "show", "k")
 }

@@ -158,6 +158,9 @@ func (a *App) holdState(ctx context.Context) error {
 		return fmt.Errorf("open the gate: %w", err)
 	}
 	opened := a.gate
+	if n, err := opened.Sweep(); n > 0 || err != nil {
+		a.log.Info("swept up what killed processes left", zap.Int("files", n), zap.Error(err))
+	}
 	a.cleanups.push("close the log", func(context.Context) error { return opened.Close() })
 	a.stages.verified.reach()
 

@@ -131,6 +131,21 @@ func (g *Gate) Prepare(ctx context.Context) error {
 	return nil
 }
 
+// leftoverAge is how long nobody has touched a temporary file that nobody is going to finish.
+const leftoverAge = time.Hour
+
+// Sweep removes the temporary files that killed processes have left in the gate's directories, and answers how many. It is
+// for the holder of the lease.
+func (g *Gate) Sweep() (removed int, err error) {
+	before := g.now().Add(-leftoverAge)
+	for _, dir := range []string{g.paths.Payloads, g.paths.Daemon, filepath.Dir(g.paths.Log), g.paths.Quarantine, g.paths.Archive} {
+		n, dirErr := g.fs.Sweep("sweep", dir, before)
+		removed += n
+		err = errors.Join(err, dirErr)
+	}
+	return removed, err
+}
+
 // mapError gives an error of the log the code and hint that people and programs are told. An
 // [*Error] and the context's errors pass as they are.
 func mapError(err error, doing string) error {
