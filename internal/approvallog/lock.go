@@ -78,6 +78,8 @@ func (l *appendLock) prepare() error {
 		return err
 	}
 	l.name, l.file = name, file.File
+	// Where there are no kernel locks, the record does not promise one.
+	l.self.Flock = keepLocked(l.file)
 	if err = l.stamp(); err == nil {
 		err = file.Sync()
 	}
@@ -88,6 +90,18 @@ func (l *appendLock) prepare() error {
 		l.discard()
 	}
 	return err
+}
+
+// keepLocked locks the prepared file for the rest of its life. One who sweeps may be looking at it for
+// a moment.
+func keepLocked(f *os.File) bool {
+	for range 5 {
+		if err := flock(f, syscall.LOCK_EX|syscall.LOCK_NB); err != syscall.EWOULDBLOCK {
+			return err == nil
+		}
+		time.Sleep(firstLockPause)
+	}
+	return false
 }
 
 func (l *appendLock) preparedPrefix() string {
@@ -103,7 +117,7 @@ func (l *appendLock) sweep() {
 		if err != nil {
 			continue
 		}
-		if dead, _ := left.judge(l.prober, l.self.Host, time.Now()); dead {
+		if dead, _ := left.judge(l.prober, l.self, time.Now()); dead {
 			os.Remove(name)
 		}
 	}
@@ -150,7 +164,7 @@ func (l *appendLock) close() {
 }
 
 // acquire takes the lock. After the whole wait it fails with a [*LockedError], unless the holder is
-// found to be gone: then it takes the lock over.
+// found to be gone: then it takes the lock over, and before the end of the wait when the kernel says so.
 func (l *appendLock) acquire(ctx context.Context) error {
 	if err := l.prepare(); err != nil {
 		return fmt.Errorf("prepare append lock: %w", err)
@@ -181,7 +195,7 @@ func (l *appendLock) acquire(ctx context.Context) error {
 		if l.held() == nil {
 			return nil // an earlier release of this very lock failed
 		}
-		if !time.Now().Before(deadline) {
+		if !time.Now().Before(deadline) || pause == lastLockPause && l.abandoned() {
 			return l.takeOver(queued)
 		}
 		if err := sleep(ctx, jitter(pause)); err != nil {
@@ -206,13 +220,19 @@ func (l *appendLock) link() error {
 	return err
 }
 
+// abandoned reports whether the kernel says that the holder is gone. There is no need to wait then.
+func (l *appendLock) abandoned() bool {
+	left, err := readLeftover(l.path)
+	return err == nil && left.abandoned(l.self.BootID)
+}
+
 // describe names the present holder.
 func (l *appendLock) describe() string {
 	left, err := readLeftover(l.path)
 	if err != nil {
 		return fmt.Sprintf("a writer that cannot be named (%v)", err)
 	}
-	_, holder := left.judge(l.prober, l.self.Host, time.Now())
+	_, holder := left.judge(l.prober, l.self, time.Now())
 	return holder
 }
 
@@ -233,7 +253,7 @@ func (l *appendLock) takeOver(queued bool) error {
 	if err != nil {
 		return &LockedError{Path: l.path, Holder: fmt.Sprintf("a writer that cannot be named (%v)", err)}
 	}
-	dead, holder := left.judge(l.prober, l.self.Host, time.Now())
+	dead, holder := left.judge(l.prober, l.self, time.Now())
 	if !dead {
 		return &LockedError{Path: l.path, Holder: holder}
 	}

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -129,6 +130,102 @@ func TestLeftoverLocks(t *testing.T) {
 			}
 			mustAppend(t, l, "2")
 		})
+	}
+}
+
+// lockOfAContainer leaves the lock of a process whose number and host name tell nothing here, as an
+// approvald makes it, and returns its file.
+func lockOfAContainer(t *testing.T, path string, edit func(m map[string]any)) *os.File {
+	t.Helper()
+	m := ownRecord(t)
+	m["pid"], m["pidns"], m["host"], m["flock"] = 1, "pid:[1]", "container", true
+	edit(m)
+	b, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(filepath.Dir(path), ".events.jsonl.lock-1-0011223344556677")
+	writeFile(t, name, append(b, '\n'))
+	if err := os.Link(name, path+".lock"); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// The kernel's word on the holder is certain, so nobody waits and nothing is left behind.
+func TestLockOfADeadContainerIsTakenAtOnce(t *testing.T) {
+	path := logPath(t)
+	lockOfAContainer(t, path, func(map[string]any) {}) // its process has ended: no kernel lock
+	l := openTest(t, path, func(o *Options) { o.LockWait = time.Hour })
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if _, err := l.Append(ctx, Head{}, draft("1")); err != nil {
+		t.Fatal(err)
+	}
+	wantClean(t, path, 1)
+	l.Close()
+	if left := listed(t, filepath.Dir(path)); left != "events.jsonl events.jsonl.queue" {
+		t.Errorf("left behind: %s", left)
+	}
+}
+
+func TestLockOfALivingContainerIsLeft(t *testing.T) {
+	tests := map[string]struct {
+		locked bool
+		edit   func(m map[string]any)
+	}{
+		"it has its kernel lock":     {true, func(map[string]any) {}},
+		"it promises none":           {false, func(m map[string]any) { delete(m, "flock") }},
+		"it denies one":              {false, func(m map[string]any) { m["flock"] = false }},
+		"it says something else":     {false, func(m map[string]any) { m["flock"] = "true" }},
+		"another machine or boot":    {false, func(m map[string]any) { m["boot"] = "00000000-0000-4000-8000-000000000000" }},
+		"a boot that is not told":    {false, func(m map[string]any) { delete(m, "boot") }},
+		"a record that is not whole": {false, func(m map[string]any) { delete(m, "pid") }},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			path := logPath(t)
+			f := lockOfAContainer(t, path, test.edit)
+			if test.locked {
+				if err := flock(f, syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := readFile(t, path+".lock")
+			l := openTest(t, path, func(o *Options) { o.LockWait = 30 * time.Millisecond })
+			if _, err := l.Append(t.Context(), Head{}, draft("1")); !errors.Is(err, ErrLocked) {
+				t.Fatalf("error %v", err)
+			}
+			if !bytes.Equal(readFile(t, path+".lock"), before) {
+				t.Error("the lock was touched")
+			}
+		})
+	}
+}
+
+// Whoever looks at the lock of a process of another namespace sees that it lives, while it appends.
+func TestOwnLockIsKeptByTheKernel(t *testing.T) {
+	path := logPath(t)
+	l := openTest(t, path)
+	_, err := l.Update(t.Context(), func(tx *Tx) error {
+		left, err := readLeftover(path + ".lock")
+		if err != nil {
+			t.Fatal(err)
+		}
+		record, err := parseLockRecord(left.bytes)
+		if err != nil || !record.Flock || left.unlocked {
+			t.Errorf("record %+v, %v; unlocked %v", record, err, left.unlocked)
+		}
+		_, err = tx.Append(draft("1"))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -260,7 +357,7 @@ func FuzzLockRecord(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		record, err := parseLockRecord(b)
-		dead, holder := leftover{info: info, bytes: b}.judge(procid.Prober{}, "host", time.Now())
+		dead, holder := leftover{info: info, bytes: b}.judge(procid.Prober{}, lockRecord{Host: "host"}, time.Now())
 		if holder == "" {
 			t.Fatal("no holder named")
 		}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/approvald/approvald/internal/procid"
@@ -29,6 +30,8 @@ type lockRecord struct {
 	Op      string `json:"op"`
 	Nonce   string `json:"nonce"` // 16 hex digits
 	Program string `json:"program,omitempty"`
+	// Flock: the holder keeps a kernel lock on this very file for as long as it lives.
+	Flock bool `json:"flock,omitempty"`
 }
 
 // parseLockRecord reads what any writer of the format may have left in its lock. It accepts members
@@ -44,6 +47,7 @@ func parseLockRecord(b []byte) (lockRecord, error) {
 		Host    string          `json:"host"`
 		Created json.RawMessage `json:"created"`
 		Op      string          `json:"op"`
+		Flock   json.RawMessage `json:"flock"`
 	}
 	if len(b) > maxLockRecord {
 		return lockRecord{}, fmt.Errorf("longer than %d bytes", maxLockRecord)
@@ -63,7 +67,7 @@ func parseLockRecord(b []byte) (lockRecord, error) {
 			BootID: loose.Boot, PID: int(loose.PID), StartTicks: start,
 			PIDNS: namespace("pid", text(loose.PIDNS)), TimeNS: namespace("time", text(loose.TimeNS)),
 		},
-		Host: loose.Host, Created: text(loose.Created), Op: loose.Op,
+		Host: loose.Host, Created: text(loose.Created), Op: loose.Op, Flock: string(loose.Flock) == "true",
 	}, nil
 }
 
@@ -91,6 +95,8 @@ func namespace(kind, s string) string {
 type leftover struct {
 	info  os.FileInfo
 	bytes []byte
+	// unlocked: nobody has a kernel lock on it. That tells something of a holder that keeps one.
+	unlocked bool
 }
 
 // readLeftover reads the lock file at path.
@@ -105,7 +111,17 @@ func readLeftover(path string) (leftover, error) {
 		return leftover{}, err
 	}
 	b, err := io.ReadAll(io.LimitReader(f, maxLockRecord+1))
-	return leftover{info: info, bytes: b}, err
+	// After the bytes: a holder locks its file before it writes that it did. Shared, so that two
+	// who ask do not meet each other.
+	return leftover{info: info, bytes: b, unlocked: flock(f, syscall.LOCK_SH|syscall.LOCK_NB) == nil}, err
+}
+
+// abandoned reports whether the kernel says that the holder is gone: it kept a lock on this file,
+// on this machine since it was started, and the lock is free. That holds in whatever pid namespace
+// the holder ran and by whatever name its container called the host.
+func (l leftover) abandoned(boot string) bool {
+	record, err := parseLockRecord(l.bytes)
+	return err == nil && record.Flock && record.BootID != "" && record.BootID == boot && l.unlocked
 }
 
 // same reports whether the other one is the same file with the same bytes.
@@ -114,7 +130,7 @@ func (l leftover) same(other leftover) bool {
 }
 
 // judge says whether the lock's holder is certainly gone, and who it is or was, in words.
-func (l leftover) judge(prober procid.Prober, host string, now time.Time) (dead bool, holder string) {
+func (l leftover) judge(prober procid.Prober, self lockRecord, now time.Time) (dead bool, holder string) {
 	if len(l.bytes) == 0 {
 		age := now.Sub(l.info.ModTime()).Truncate(time.Second)
 		if age >= emptyLockAge {
@@ -133,7 +149,10 @@ func (l leftover) judge(prober procid.Prober, host string, now time.Time) (dead 
 	if record.Created != "" {
 		holder += fmt.Sprintf(" since %q", record.Created)
 	}
-	if record.Host != "" && record.Host != host {
+	if l.abandoned(self.BootID) {
+		return true, holder + " (it has ended: the kernel lock on its file is free)"
+	}
+	if record.Host != "" && record.Host != self.Host {
 		return false, holder + " (another host, whose processes cannot be seen)"
 	}
 	verdict, why := prober.Judge(record.Identity)

@@ -20,7 +20,7 @@ import (
 const workerVariable = "APPROVALLOG_TEST_WORKER"
 
 // runWorker appends COUNT records with keys NAME-1, NAME-2, ... and prints each key when, and only
-// when, its record was acknowledged.
+// when, its record was acknowledged. One called "stay" appends nothing and keeps the lock.
 func runWorker(work string) int {
 	fields := strings.Split(work, " ")
 	if len(fields) != 3 {
@@ -36,6 +36,14 @@ func runWorker(work string) int {
 		return 1
 	}
 	defer l.Close()
+	if fields[1] == "stay" { // in the lock's section, until it is killed
+		l.Update(context.Background(), func(*Tx) error {
+			fmt.Println("in")
+			for {
+				time.Sleep(time.Hour)
+			}
+		})
+	}
 	for i := range count {
 		key := fmt.Sprintf("%s-%d", fields[1], i+1)
 		for {
