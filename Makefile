@@ -56,7 +56,7 @@ fuzz: ## each fuzz target for FUZZTIME
 	done
 
 bench: ## the figures that the design promises: end to end first, then package by package
-	$(GO) test -run '^$$' -bench 'AppendToSend|TapToExit' -benchtime 100x ./internal/e2e
+	$(GO) test -run '^$$' -bench . -skip TenThousandPending -benchtime 100x ./internal/e2e
 	$(GO) test -run '^$$' -bench TenThousandPending -benchtime 1x ./internal/e2e
 	$(GO) test -run TestFloodKeepsThePace -v -count 1 ./internal/dispatch -flood.requests=10000
 	$(GO) test -run '^$$' -bench TapDuringFlood -benchtime 500x ./internal/dispatch

@@ -29,6 +29,8 @@ type house struct {
 	rules  testRules
 	chat   Chat
 	pacer  Pacer // nil for one with Telegram's pace
+	// handled is told when an update has been dealt with: its outcome is on disk.
+	handled func(transport.Update)
 
 	mu       sync.Mutex
 	payloads map[string][]byte
@@ -124,7 +126,13 @@ func (h *house) start() *daemon {
 	polled := make(chan struct{})
 	go func() {
 		defer close(polled)
-		_ = poller.Run(ctx, d.loop.HandleUpdate)
+		_ = poller.Run(ctx, func(ctx context.Context, u transport.Update) error {
+			err := d.loop.HandleUpdate(ctx, u)
+			if h.handled != nil && err == nil {
+				h.handled(u)
+			}
+			return err
+		})
 	}()
 	go func() { d.done <- d.loop.Run(ctx) }()
 	d.stop = sync.OnceFunc(func() {
