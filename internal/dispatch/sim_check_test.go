@@ -122,7 +122,7 @@ func (s *sim) checkEnd(d *simDaemon) {
 			s.failf("%v is pending and message %d has no buttons", p.Cycle, m.id)
 		case p.Kind == KindCard && state != approvallog.StatePending && m.buttons && p.Settled == "":
 			s.failf("%v is %s and message %d still has buttons (%+v)", p.Cycle, state, m.id, p)
-		case p.Kind == KindDigest && m.buttons && p.Settled == "" && !stands(d.core, p.ID):
+		case p.Kind == KindDigest && m.buttons && p.Settled == "" && !stands(d.core, p.Cycle):
 			s.failf("the digest %d stands for nothing and still has buttons (%+v)", m.id, p)
 		case p.Kind == KindReminder && state != approvallog.StatePending && m.state == "" && p.Settled == "":
 			s.failf("%v is %s and message %d still says that it waits (%+v)", p.Cycle, state, m.id, p)
@@ -171,12 +171,8 @@ func held(c *Core, id CycleID, chatID int64) bool {
 	return o != nil && o.held[c.slot(chatID)] != nil && o.held[c.slot(chatID)].there
 }
 
-// stands reports whether this delivery is the message of an open digest.
-func stands(c *Core, delivery string) bool {
-	for _, dg := range c.digests {
-		if dg.delivery == delivery {
-			return true
-		}
-	}
-	return false
+// stands reports whether the digest of which this message is a copy stands for any request.
+func stands(c *Core, id CycleID) bool {
+	o := c.ops[id]
+	return o != nil && o.digest != nil && len(o.digest.held) > 0
 }

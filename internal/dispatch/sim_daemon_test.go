@@ -190,6 +190,9 @@ func (s *sim) runEffect(d *simDaemon) {
 		}
 	case Call:
 		if s.survives(d, "call", d.loop.entitled()) {
+			if d.epoch < s.epochs {
+				s.failf("the daemon of epoch %d sends %T in epoch %d", d.epoch, e.What, s.epochs)
+			}
 			d.wire = append(d.wire, e)
 		}
 	case NoteContact:

@@ -178,6 +178,7 @@ func (s *sim) quiesce() {
 	s.faults, s.offline = false, false
 	clear(s.blocked)
 	s.startUp() // what was closed to an earlier daemon is tried at once
+	end := s.now.Add(10 * time.Minute)
 	for range 20000 {
 		s.step++
 		d := s.daemons[len(s.daemons)-1]
@@ -191,7 +192,7 @@ func (s *sim) quiesce() {
 			continue
 		}
 		next, ok := d.core.Next()
-		if !ok || next.Sub(s.now) > 16*time.Minute {
+		if !ok || next.After(end) {
 			break
 		}
 		if next.After(s.now) {
