@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/approvald/approvald/internal/approvallog"
 	"github.com/approvald/approvald/internal/dispatch"
 	"github.com/approvald/approvald/internal/gate"
 	"github.com/approvald/approvald/internal/lease"
@@ -213,7 +216,36 @@ func (a *App) firstCause(err error) error {
 	if lost := a.lease.Check(); lost != nil {
 		return lost
 	}
+	corrupt, ok := errors.AsType[*approvallog.CorruptError](err)
+	if !ok || exists(corrupt.Path) {
+		return err
+	}
+	if corrupt.Path == a.opts.Config.Paths().Journal {
+		// The lease puts its own files back. Without the journal the epoch is over all the same, and the log is not to blame.
+		return &lease.UnavailableError{
+			Code: lease.CodeUnavailable, Path: corrupt.Path, Err: lease.ErrLost,
+			Reason: "lease lost: the delivery journal was removed under the running daemon, perhaps with its directory",
+			Hint:   "put it back if there is a copy, and start again; without it, requests that wait are shown again",
+		}
+	}
+	// A home that is removed loses one file after the other, and the lease's may be its last.
+	for range removalLooks {
+		time.Sleep(removalPause)
+		if lost := a.lease.Check(); lost != nil {
+			return lost
+		}
+	}
 	return err
+}
+
+const (
+	removalLooks = 20
+	removalPause = 10 * time.Millisecond
+)
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // drain is how long the actors get out of StopLimit; the clean-ups, at most six of them, have the rest.

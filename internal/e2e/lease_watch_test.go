@@ -154,8 +154,12 @@ func TestADaemonDirectoryThatIsDeletedWhole(t *testing.T) {
 		return os.RemoveAll(filepath.Join(w.home, "daemon")) == nil // the daemon may just put its record back
 	})
 	asked := w.start("request", "after", "--class", "deploy.production", "--summary", "s")
-	if code := daemon.code(); code == 0 {
-		t.Errorf("the daemon ended with %d", code)
+	if code := daemon.code(); code != 11 {
+		t.Errorf("the daemon ended with %d, want 11", code)
+	}
+	if last := daemon.lastLine(); !strings.HasPrefix(last, "approvald: telegram-lease-unavailable: ") || !strings.Contains(last, "removed") ||
+		!strings.Contains(last, "start again") || strings.Contains(last, "log verify") {
+		t.Errorf("the last line: %q", last)
 	}
 	if code := asked.code(); code != 0 {
 		t.Errorf("the request: exit code %d: %s", code, asked.stderr.String())
@@ -165,6 +169,22 @@ func TestADaemonDirectoryThatIsDeletedWhole(t *testing.T) {
 	}
 	w.run(0, "log", "verify")
 	w.card(w.up(), "after")
+}
+
+// TestAHomeThatIsDeletedWhole takes the log along as well, file by file: what is told is that the home is gone, not that a file is damaged.
+func TestAHomeThatIsDeletedWhole(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	daemon := w.up()
+	w.wantServes(daemon, "before")
+	w.until("the home to be gone", func() bool { return os.RemoveAll(w.home) == nil })
+	if code := daemon.code(); code != 11 {
+		t.Errorf("the daemon ended with %d, want 11", code)
+	}
+	if last := daemon.lastLine(); !strings.HasPrefix(last, "approvald: telegram-lease-unavailable: ") || !strings.Contains(last, w.home) ||
+		!strings.Contains(last, "removed") || strings.Contains(last, "log verify") {
+		t.Errorf("the last line: %q", last)
+	}
 }
 
 // TestAnEpochThatIsOver: the files are free again, but another daemon had the gate in between. Whoever slept through that has lost it.

@@ -97,7 +97,7 @@ type UnavailableError struct {
 // Error is one line: what happened, to which path, what to do.
 func (e *UnavailableError) Error() string {
 	text := fmt.Sprintf("the gate's transport lease is unavailable: %s: %s", e.Path, e.Reason)
-	if e.Err != nil && !errors.Is(e.Err, ErrLost) {
+	if e.Err != nil && e.Err != ErrLost { // the reason says that it was lost
 		text += ": " + e.Err.Error()
 	}
 	if e.Hint != "" {
@@ -112,6 +112,13 @@ func (e *UnavailableError) Unwrap() error { return e.Err }
 func unavailable(path, reason, hint string, err error) *UnavailableError {
 	return &UnavailableError{Code: CodeUnavailable, Path: path, Reason: reason, Hint: hint, Err: err}
 }
+
+// lossError is why a lease was lost: it is ErrLost as well as its cause, and
+// says the cause alone.
+type lossError struct{ cause error }
+
+func (e *lossError) Error() string   { return e.cause.Error() }
+func (e *lossError) Unwrap() []error { return []error{ErrLost, e.cause} }
 
 // Kind names what an Event reports.
 type Kind string

@@ -115,7 +115,7 @@ func (l *Lease) lossOf(err error) error {
 	if errors.As(err, &u) {
 		cause := ErrLost
 		if u.Err != nil {
-			cause = fmt.Errorf("%w: %w", ErrLost, u.Err)
+			cause = &lossError{u.Err}
 		}
 		return unavailable(u.Path, "lease lost: "+u.Reason, u.Hint, cause)
 	}

@@ -221,3 +221,17 @@ func TestSetEpochOfALostLease(t *testing.T) {
 		t.Errorf("record = %s", now)
 	}
 }
+
+// TestLossNamesItsCause: what the kernel said about the file is in the line.
+func TestLossNamesItsCause(t *testing.T) {
+	g := newGate(t)
+	l := mustAcquire(t, g.options())
+	if err := errors.Join(os.Remove(g.record()), os.Mkdir(g.record(), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	<-l.Lost()
+	err := l.Err()
+	if text := wantUnavailable(t, err).Error(); !errors.Is(err, ErrLost) || !strings.Contains(text, "lease lost: ") || !strings.Contains(text, "not a regular file") {
+		t.Errorf("the loss: %s", text)
+	}
+}
