@@ -95,21 +95,10 @@ func Acquire(ctx context.Context, o Options) (*Lease, error) {
 			return l, err
 		}
 	}
-	told := false
-	for {
-		l, err := t.attempt(ctx)
-		var held *HeldError
-		if !o.Standby || !errors.As(err, &held) {
-			return l, err
-		}
-		if !told {
-			told = true
-			t.report(Event{Kind: Waiting, Path: t.recordPath, Text: "waiting for the lease: " + held.Holder.describe() + " has it; " + t.recordPath})
-		}
-		if l, err = t.standby(ctx, held); l != nil || err != nil {
-			return l, err
-		}
+	if o.Standby {
+		return t.waitToTake(ctx)
 	}
+	return t.attempt(ctx)
 }
 
 func newTaker(o Options) (*taker, error) {
@@ -205,43 +194,6 @@ func (t *taker) takeUnder(ctx context.Context, k *kernelLock) (*Lease, error) {
 	return nil, err
 }
 
-// standby waits for what held names and takes over. nil, nil means that the
-// holder changed in some other way: look again.
-func (t *taker) standby(ctx context.Context, held *HeldError) (*Lease, error) {
-	if held.Holder.Foreign {
-		return nil, t.waitForeign(ctx)
-	}
-	k, err := t.waitKernel(ctx)
-	if err != nil {
-		return nil, err
-	}
-	l, err := t.takeUnder(ctx, k)
-	if errors.As(err, &held) {
-		return nil, nil
-	}
-	return l, err
-}
-
-// waitForeign waits until another implementation's record may have changed.
-// Its process holds nothing that the kernel would tell of, so a tick counts.
-func (t *taker) waitForeign(ctx context.Context) error {
-	n, err := newNotifier(t.sys, filepath.Base(t.recordPath))
-	if err != nil {
-		n = &notifier{}
-	}
-	defer n.close()
-	n.add(t.daemonDir, dirEvents)
-	tick := time.NewTimer(watchPeriod)
-	defer tick.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-n.C:
-	case <-tick.C:
-	}
-	return nil
-}
-
 // lockOrName takes the kernel lock, or names who holds it. A lock that is held
 // while the record names nobody alive is on its way in or out, so both are
 // looked at again a few times.
@@ -270,7 +222,9 @@ func (t *taker) lockOrName(ctx context.Context) (*kernelLock, error) {
 	if last.present && !last.torn && last.rec.Holder == nil && !t.judge(last).dead {
 		holder = last.rec.public()
 	}
-	return nil, t.held(holder, "the kernel lock is held although the record names no live holder")
+	refusal := t.held(holder, "it holds the kernel lock, and the record does not name it")
+	refusal.Starting = !holder.Foreign
+	return nil, refusal
 }
 
 func (t *taker) held(h Holder, why string) *HeldError {
@@ -325,7 +279,9 @@ func (t *taker) takeRecord(ctx context.Context, k *kernelLock) (reason string, e
 	if o, err := observe(t.sectionPath); err == nil && o.present {
 		path, reason = t.sectionPath, "another process is taking over and does not come to an end"
 	}
-	return "", unavailable(path, reason, "see which process it names; remove the file only when that one is certainly gone", nil)
+	refusal := unavailable(path, reason, "see which process it names; remove the file only when that one is certainly gone", nil)
+	refusal.passing = true
+	return "", refusal
 }
 
 // read reads the record, again while another implementation may be writing it.

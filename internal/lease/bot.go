@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -182,7 +184,8 @@ func chosenLockDir(dir string) (string, error) {
 }
 
 // apiHost is the part of an API's base address that tells bots of equal id
-// apart: host and port, lower case.
+// apart: host and port in one spelling. All loopback addresses are this
+// machine, where one port is one server in all but contrived cases.
 func apiHost(base string) string {
 	if base == "" {
 		return "api.telegram.org:443"
@@ -194,10 +197,22 @@ func apiHost(base string) string {
 	port := u.Port()
 	switch {
 	case port != "":
-	case u.Scheme == "http":
+	case strings.EqualFold(u.Scheme, "http"):
 		port = "80"
 	default:
 		port = "443"
 	}
-	return strings.ToLower(u.Hostname()) + ":" + port
+	if n, err := strconv.ParseUint(port, 10, 16); err == nil {
+		port = strconv.FormatUint(n, 10)
+	}
+	host := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
+	if addr, err := netip.ParseAddr(host); err == nil {
+		host = addr.Unmap().String()
+		if addr.Unmap().IsLoopback() {
+			host = "localhost"
+		}
+	} else if strings.HasSuffix(host, ".localhost") { // RFC 6761
+		host = "localhost"
+	}
+	return net.JoinHostPort(host, port)
 }

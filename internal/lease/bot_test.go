@@ -146,7 +146,11 @@ func TestAPIHost(t *testing.T) {
 	for in, want := range map[string]string{
 		"": "api.telegram.org:443", "https://api.telegram.org": "api.telegram.org:443",
 		"https://API.Telegram.org/": "api.telegram.org:443", "http://localhost": "localhost:80",
-		"http://[::1]:81/x": "::1:81", "::": "::",
+		"http://[::1]:81/x": "localhost:81", "::": "::",
+		"http://127.0.0.1:8081": "localhost:8081", "http://127.1.2.3:8081": "localhost:8081", "http://LOCALHOST.:08081/": "localhost:8081",
+		"http://[::ffff:127.0.0.1]:8081": "localhost:8081", "http://[0:0:0:0:0:0:0:1]:8081": "localhost:8081", "http://bot.localhost:8081": "localhost:8081",
+		"https://api.telegram.org.": "api.telegram.org:443", "HTTP://api.example": "api.example:80",
+		"http://[2001:DB8::1]": "[2001:db8::1]:80", "http://10.0.0.1:81": "10.0.0.1:81", "http://localhost.example": "localhost.example:80",
 	} {
 		if got := apiHost(in); got != want {
 			t.Errorf("apiHost(%q) = %q, want %q", in, got, want)

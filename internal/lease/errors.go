@@ -37,6 +37,8 @@ type HeldError struct {
 	Path string
 	// Why says what makes us think that the holder lives.
 	Why string
+	// Starting: the holder has no record in its place yet.
+	Starting bool
 }
 
 // Error is one line: what runs, why two are wrong, what to do, and the path.
@@ -49,8 +51,12 @@ func (e *HeldError) Error() string {
 	if e.Holder.Foreign {
 		remedy = "stop that one first; if it is certainly gone, remove the file"
 	}
-	return fmt.Sprintf("a Telegram transport of this gate is running already: %s (%s); %s; %s; lease %s",
-		e.Holder.describe(), e.Why, conflict, remedy, e.Path)
+	state := "is running already"
+	if e.Starting {
+		state = "is taking over (a standby, or another start) or putting its record back"
+	}
+	return fmt.Sprintf("a Telegram transport of this gate %s: %s (%s); %s; %s; lease %s",
+		state, e.Holder.describe(), e.Why, conflict, remedy, e.Path)
 }
 
 // BotHeldError refuses because another gate of this machine uses the same bot.
@@ -92,6 +98,8 @@ type UnavailableError struct {
 	Hint string
 	// Err is the cause; may be nil.
 	Err error
+	// passing: others are at work there, and come to an end.
+	passing bool
 }
 
 // Error is one line: what happened, to which path, what to do.

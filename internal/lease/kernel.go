@@ -59,7 +59,9 @@ func (t *taker) lockKernel() (*kernelLock, error) {
 		}
 		unix.Close(fd)
 	}
-	return nil, unavailable(t.flockPath, "the lock file is replaced again and again", "find out what removes it", nil)
+	refusal := unavailable(t.flockPath, "the lock file is replaced again and again", "find out what removes it", nil)
+	refusal.passing = true
+	return nil, refusal
 }
 
 func (t *taker) openLock() (fd int, id fileID, err error) {

@@ -207,7 +207,7 @@ func (l *Lease) samePlace() error {
 	if !l.kernel.unlinked() {
 		return unavailable(l.t.daemonDir, "the directory was moved or replaced", "put it back and start again", nil)
 	}
-	if err := l.t.fs.MkdirAll("lease.dir", l.t.daemonDir, 0o700); err != nil {
+	if err := l.t.makeDir(); err != nil {
 		return unavailable(l.t.daemonDir, "the directory is gone and cannot be made again", hintFor(err), err)
 	}
 	if l.dirID, err = l.t.sys.identify(l.t.daemonDir); err != nil {
