@@ -68,17 +68,25 @@ func TestKillAtAnyMoment(t *testing.T) {
 	}
 
 	daemon := w.up()
+	limit := time.After(patience)
 	for _, r := range requests {
+		// A tap from before a kill may still be in the queue: then the request is granted without a new one.
 		for open := true; open; {
 			select {
 			case <-r.waiter.done:
 				open = false
-			default:
-				w.tap(w.card(daemon, r.key), "Approve")
-				if code := r.waiter.code(); code != 0 {
-					t.Errorf("%s: exit code %d: %s", r.key, code, r.waiter.stderr.String())
+			case <-limit:
+				t.Fatalf("%s: still waiting: %s", r.key, r.waiter.stderr.String())
+			case <-time.After(10 * time.Millisecond):
+				for _, m := range w.telegram.Messages(alice) {
+					if len(m.Buttons) > 0 && strings.Contains(m.Body(), r.key) {
+						phone.TapMessage(m, "Approve") //nolint:errcheck // the card may just have been settled
+					}
 				}
 			}
+		}
+		if code := r.waiter.code(); code != 0 {
+			t.Errorf("%s: exit code %d: %s", r.key, code, r.waiter.stderr.String())
 		}
 		w.wantEvents(r.key, "approval.requested", "approval.granted")
 	}
