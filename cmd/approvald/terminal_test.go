@@ -89,6 +89,8 @@ func TestInitAsks(t *testing.T) {
 	w := newWorld(t)
 	x := w.terminal("init", "--gate", "asked")
 	x.sees("Bot token")
+	x.types("nonsense\n")
+	x.sees("what was given is")
 	x.types(w.bot.Token() + "\n")
 	x.sees("Chat id")
 	x.types("nonsense\n")
@@ -156,4 +158,28 @@ func TestApproveAsksAtTheTerminal(t *testing.T) {
 		t.Errorf("exit code %d: %s", ws.ExitStatus(), x.seen)
 	}
 	w.run(w.env, 0, "wait", "k")
+}
+
+// What cannot be decided is refused before the person reads it and is asked.
+func TestApproveOfWhatIsDecidedAsksNothing(t *testing.T) {
+	w := newWorld(t)
+	w.run(w.env, 0, "request", "k", "--class", "a.b", "--summary", "s")
+	w.terminal("revoke", "k", "--as", "human:alice").refuses("there is no grant to take back")
+	if ws := w.terminal("reject", "k", "--as", "human:alice", "--yes").ended(); ws.ExitStatus() != 0 {
+		t.Fatalf("exit code %d", ws.ExitStatus())
+	}
+	if ws := w.terminal("reject", "k", "--as", "human:alice", "--yes").ended(); ws.ExitStatus() != 0 {
+		t.Errorf("saying it again: exit code %d", ws.ExitStatus())
+	}
+	w.terminal("approve", "k", "--as", "human:alice").refuses("it is rejected by human:alice")
+	w.terminal("revoke", "k", "--as", "human:alice").refuses("it is rejected by human:alice")
+}
+
+// refuses waits for the end, which must be a refusal without a question.
+func (x *terminal) refuses(why string) {
+	x.t.Helper()
+	ws := x.ended()
+	if text := x.seen.String(); ws.ExitStatus() != 1 || !strings.Contains(text, why) || strings.Contains(text, "[y/N]") {
+		x.t.Errorf("exit code %d, want 1, %q and no question: %s", ws.ExitStatus(), why, text)
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/approvald/approvald/internal/approvallog"
 	"github.com/approvald/approvald/internal/dispatch"
 	"github.com/approvald/approvald/internal/gate"
+	"github.com/approvald/approvald/internal/visible"
 )
 
 // deskFlags are the flags of the verbs that a person decides with.
@@ -29,12 +30,19 @@ func (d *deskFlags) add(cmd *cobra.Command) {
 }
 
 func newApproveCommand(e *env) *cobra.Command {
-	return newDecideCommand(e, "approve", "Approve a request at a terminal", dispatch.Approve)
+	return newDecideCommand(e, verbApprove, "Approve a request at a terminal", dispatch.Approve)
 }
 
 func newRejectCommand(e *env) *cobra.Command {
-	return newDecideCommand(e, "reject", "Reject a request at a terminal", dispatch.Reject)
+	return newDecideCommand(e, verbReject, "Reject a request at a terminal", dispatch.Reject)
 }
+
+// The verbs that a person decides with.
+const (
+	verbApprove = "approve"
+	verbReject  = "reject"
+	verbRevoke  = "revoke"
+)
 
 const deskLong = `For a person at a terminal: stdin must be one, and --as must name an approver of
 the configuration. The request and what it binds are shown before the question.
@@ -78,12 +86,12 @@ func newRevokeCommand(e *env) *cobra.Command {
 		Long:  "Take back a grant that was not used yet.\n\n" + deskLong,
 		Args:  exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			d, err := e.openDesk("revoke", flags.as)
+			d, err := e.openDesk(verbRevoke, flags.as)
 			if err != nil {
 				return err
 			}
 			defer d.close()
-			if err := e.confirm(cmd.Context(), d, "revoke", args[0], flags.yes); err != nil {
+			if err := e.confirm(cmd.Context(), d, verbRevoke, args[0], flags.yes); err != nil {
 				return err
 			}
 			req, err := dispatch.RevokeAtTerminal(cmd.Context(), d.Desk, args[0], flags.note)
@@ -162,10 +170,44 @@ func (e *env) openDesk(verb, as string) (desk, error) {
 	}, nil
 }
 
+// possible refuses what cannot be decided as the request stands, before anybody
+// reads it and is asked. What is decided is judged again, on the log's exact head.
+func (d desk) possible(verb string, req approvallog.Request) error {
+	me := "human:" + d.Person
+	what := fmt.Sprintf("%s %s: ", verb, visible.Quote(req.Key))
+	rule := d.gate.Config().Rule(req.Class)
+	if !slices.ContainsFunc(rule.Approvers, func(a gate.Approver) bool { return a.ID == d.Person }) {
+		return &gate.Error{Code: gate.CodeNotAllowed, Message: what + me + " may not decide " + req.Class, Hint: "another approver has to decide"}
+	}
+	if verb == verbRevoke {
+		switch {
+		case req.State == approvallog.StateGranted:
+			return nil
+		case req.State.Approved():
+			return &gate.Error{Code: gate.CodeAlreadyStarted, Message: what + "its grant has been used", Hint: "what ran cannot be taken back here"}
+		}
+		return &gate.Error{Code: gate.CodeNotGranted, Message: what + "it is " + visible.Line(stateText(req)), Hint: "there is no grant to take back"}
+	}
+	if req.State == approvallog.StatePending {
+		if !slices.ContainsFunc(rule.Deciders(req.Requester, req.OnBehalfOf, req.Peer), func(a gate.Approver) bool { return a.ID == d.Person }) {
+			return &gate.Error{Code: gate.CodeNotAllowed, Message: what + "it was asked by or for " + me + ", who may not decide it", Hint: "another approver has to decide"}
+		}
+		return nil
+	}
+	said := verb == verbApprove && req.State.Approved() || verb == verbReject && req.State == approvallog.StateRejected
+	if said && req.Decision != nil && (req.Decision.By == me || slices.ContainsFunc(req.Approvals, func(a approvallog.Approval) bool { return a.By == me })) {
+		return nil // saying again what one has said
+	}
+	return &gate.Error{Code: gate.CodeAlreadyDecided, Message: what + "it is " + visible.Line(stateText(req)), Hint: "nothing was changed"}
+}
+
 // confirm shows what is about to be decided, all of it, and asks.
 func (e *env) confirm(ctx context.Context, d desk, verb, key string, yes bool) error {
 	req, err := d.gate.Get(ctx, key)
 	if err != nil {
+		return err
+	}
+	if err := d.possible(verb, req); err != nil {
 		return err
 	}
 	canonical, file, err := d.gate.Payload(req.PayloadHash)

@@ -27,8 +27,17 @@ The demo ends with an error when anything that it tells does not hold.`,
 			quitCaught()
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 			defer stop()
-			err := demo.Run(ctx, demo.Options{Auto: auto, In: e.stdin, Out: os.Stdout})
+			out := os.Stdout
+			if e.json {
+				out = os.Stderr // the story is talk
+			}
+			err := demo.Run(ctx, demo.Options{Auto: auto, In: e.stdin, Out: out})
 			switch {
+			case errors.Is(err, demo.ErrQuit):
+				e.ui.say("%s; nothing is left behind", err)
+				return e.demoPlayed(false)
+			case err == nil:
+				return e.demoPlayed(true)
 			case errors.Is(err, demo.ErrNoTerminal):
 				return usagef("approvald demo --auto", "%v", err)
 			case ctx.Err() != nil && errors.Is(err, context.Canceled):
@@ -39,4 +48,15 @@ The demo ends with an error when anything that it tells does not hold.`,
 	}
 	cmd.Flags().BoolVar(&auto, "auto", false, "tap without a person")
 	return cmd
+}
+
+// demoPlayed ends a demo in which everything held. whole is false when the person
+// left before the end.
+func (e *env) demoPlayed(whole bool) error {
+	if !e.json {
+		return nil
+	}
+	return e.ui.emit(struct {
+		Whole bool `json:"whole"`
+	}{whole})
 }

@@ -153,7 +153,7 @@ func stateText(r approvallog.Request) string {
 	switch r.State {
 	case approvallog.StateGranted, approvallog.StateRejected:
 		if d != nil {
-			text += fmt.Sprintf(" by %s at %s (record %d)", d.By, stamp(d.At), d.Seq)
+			text += fmt.Sprintf(" by %s at %s (record %d)", deciders(r), stamp(d.At), d.Seq)
 			if d.Note != "" {
 				text += ": " + d.Note
 			}
@@ -169,11 +169,24 @@ func stateText(r approvallog.Request) string {
 		}
 	case approvallog.StateStarted, approvallog.StateCompleted, approvallog.StateFailed:
 		if d != nil {
-			text = fmt.Sprintf("granted by %s at %s (record %d), execution %s", d.By, stamp(d.At), d.Seq, r.State)
+			text = fmt.Sprintf("granted by %s at %s (record %d), execution %s", deciders(r), stamp(d.At), d.Seq, r.State)
 		}
 		text += executionText(r.Execution)
 	}
 	return text
+}
+
+// deciders are all who made up the decision: its record names one, and a quorum
+// has several.
+func deciders(r approvallog.Request) string {
+	if r.State == approvallog.StateRejected || len(r.Approvals) < 2 {
+		return r.Decision.By
+	}
+	names := make([]string, len(r.Approvals))
+	for i, a := range r.Approvals {
+		names[i] = a.By
+	}
+	return strings.Join(names, ", ")
 }
 
 // executionText is what there is to say of an execution beyond its state.

@@ -70,3 +70,15 @@ func TestAProgramThatFailsEndsTheDemoAndLeavesNothing(t *testing.T) {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 }
+
+func TestKeysTapButtons(t *testing.T) {
+	labels := []string{buttonApprove, buttonReject, "Reject because…"}
+	for key, want := range map[byte]int{'1': 0, '2': 1, '3': 2, 'a': 0, 'A': 0, 'r': 1, 'R': 1, '4': -1, '0': -1, 'x': -1, '\n': -1, '\t': -1} {
+		if i, ok := buttonOf(key, labels); ok != (want >= 0) || ok && i != want {
+			t.Errorf("key %q taps %d, %v; want %d", key, i, ok, want)
+		}
+	}
+	if i, ok := buttonOf('a', []string{"wrong environment", "Back"}); ok {
+		t.Errorf("a taps %d on a card without Approve", i)
+	}
+}

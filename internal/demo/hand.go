@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -69,6 +70,9 @@ func (p *person) read(in *os.File) {
 		if err != nil {
 			return
 		}
+		if buf[0] == 0x1b {
+			n = 1 // an arrow's or a function key's sequence, which ends in a letter
+		}
 		for _, key := range buf[:n] {
 			select {
 			case p.keys <- key:
@@ -90,18 +94,41 @@ func (p *person) choose(ctx context.Context, labels []string, _ string) (int, er
 	case <-p.keys:
 	default:
 	}
-	p.screen.line(p.screen.style(styleBold, fmt.Sprintf("  Tap 1 to %d, q leaves:", len(labels))))
+	p.screen.line(p.screen.style(styleBold, "  "+keysFor(labels)+", q leaves:"))
 	for {
 		select {
 		case <-ctx.Done():
 			return 0, context.Cause(ctx)
 		case key, open := <-p.keys:
 			switch {
-			case !open, key == 'q':
+			case !open, key == 'q', key == 'Q', key == 4: // Ctrl-D
 				return 0, ErrQuit
-			case key >= '1' && int(key-'1') < len(labels):
-				return int(key - '1'), nil
 			}
+			if i, ok := buttonOf(key, labels); ok {
+				return i, nil
+			}
+			p.screen.line("  That key is no button. " + keysFor(labels) + ", q leaves.")
 		}
 	}
+}
+
+// initials are the keys of the buttons that every card has, beside their numbers.
+var initials = map[byte]string{'a': buttonApprove, 'r': buttonReject}
+
+// buttonOf is the button that a key taps.
+func buttonOf(key byte, labels []string) (int, bool) {
+	if key >= '1' && int(key-'1') < len(labels) {
+		return int(key - '1'), true
+	}
+	i := slices.Index(labels, initials[key|0x20]) // in either case
+	return i, i >= 0
+}
+
+// keysFor says which keys tap.
+func keysFor(labels []string) string {
+	text := fmt.Sprintf("Tap 1 to %d", len(labels))
+	if slices.Contains(labels, buttonApprove) && slices.Contains(labels, buttonReject) {
+		text += ", or a to approve, r to reject"
+	}
+	return text
 }

@@ -63,7 +63,7 @@ func TestDemoWithAPersonAtTheTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tty.Close()
-	keys := []string{"1", "2", "2", "1"} // yes, no, no, yes
+	keys := []string{"1", "2", "r", "a"} // yes, no, no, yes
 	var seen bytes.Buffer
 	answered := 0
 	buf := make([]byte, 4096)
@@ -116,5 +116,44 @@ func TestDemoInterruptedLeavesNothing(t *testing.T) {
 		if cwd, err := os.Readlink(link); err == nil && strings.HasPrefix(cwd, tmp) {
 			t.Errorf("%s still runs in %s", filepath.Dir(link), cwd)
 		}
+	}
+}
+
+func TestDemoLeftEarlyIsNoFailure(t *testing.T) {
+	t.Parallel()
+	cmd, _ := demoProcess(t)
+	tty, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 50, Cols: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tty.Close()
+	var seen bytes.Buffer
+	buf := make([]byte, 4096)
+	for left := false; err == nil; {
+		var n int
+		n, err = tty.Read(buf)
+		seen.Write(buf[:n])
+		if !left && bytes.Contains(seen.Bytes(), []byte("q leaves:")) {
+			left = true
+			if _, err := tty.WriteString("\x1b[A"); err != nil { // an arrow key, which is no A
+				t.Fatal(err)
+			}
+			for !bytes.Contains(seen.Bytes(), []byte("That key is no button")) {
+				n, err := tty.Read(buf)
+				if err != nil {
+					t.Fatal(err)
+				}
+				seen.Write(buf[:n])
+			}
+			if _, err := tty.WriteString("q"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, seen.String())
+	}
+	if !strings.Contains(seen.String(), "nothing is left behind") {
+		t.Errorf("the end is not told:\n%s", seen.String())
 	}
 }
