@@ -232,7 +232,7 @@ func (t *taker) held(h Holder, why string) *HeldError {
 }
 
 func (t *taker) unreadable(err error) error {
-	return unavailable(t.recordPath, "the record cannot be read", hintFor(err), err)
+	return unavailable(t.recordPath, "the record cannot be read", hintAt(t.recordPath, err), err)
 }
 
 // takeRecord puts this process's record in place and returns why the one

@@ -295,3 +295,38 @@ func TestLockIsCloseOnExec(t *testing.T) {
 		t.Errorf("descriptors under the gate: %v, want the lock alone", found)
 	}
 }
+
+// TestInspectAsAnotherUser: a start of this user would be refused, and says by
+// which file, whose it is, and what to do.
+func TestInspectAsAnotherUser(t *testing.T) {
+	for name, spoil := range map[string]func(g gate) (path string, err error){
+		"directory": func(g gate) (string, error) {
+			dir := filepath.Dir(g.record())
+			return dir, errors.Join(os.Chown(dir, 0, 0), os.Chmod(dir, 0o555))
+		},
+		"lock file": func(g gate) (string, error) { return g.flock(), os.WriteFile(g.flock(), nil, 0o600) },
+		"record of a killed daemon of root": func(g gate) (string, error) {
+			return g.record(), os.WriteFile(g.record(), ownRecord(1<<22+1, "b", "n").encode(), 0o600)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGate(t)
+			g.mkdir(t)
+			holder := startAsNobody(t, "holder", g)
+			holder.expect("ready")
+			path, err := spoil(g)
+			if err != nil {
+				t.Fatal(err)
+			}
+			holder.tell("inspect")
+			if line := holder.hear(); !strings.Contains(line, path) || strings.Contains(line, "held=true") {
+				t.Errorf("the report: %s", line)
+			}
+			holder.tell("take")
+			line := holder.expect("refused " + CodeUnavailable)
+			if !strings.Contains(line, path) || !strings.Contains(line, "belongs to user 0") || !strings.Contains(line, "chown 65534 "+path) {
+				t.Errorf("the refusal: %s", line)
+			}
+		})
+	}
+}

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -22,7 +23,8 @@ type Report struct {
 	// Holder is who the record names, alive or not; nil without a record.
 	Holder *Holder `json:"holder"`
 	// Verdict is "free", "held", "stale" (the next start takes over), "torn"
-	// (the next start replaces it) or "doubtful" (counts as held).
+	// (the next start replaces it), "doubtful" (counts as held) or "unavailable"
+	// (nobody is known to hold it, and a start of this user would be refused).
 	Verdict string `json:"verdict"`
 	// Why and Hint are for people.
 	Why  string `json:"why"`
@@ -72,9 +74,9 @@ func inspect(o Options) (Report, error) {
 		return Report{}, err
 	}
 	r := Report{Path: t.recordPath, Filesystem: t.filesystem.name, HostOnly: t.filesystem.remote}
-	rec, err := observe(t.recordPath)
+	rec, err := t.read(context.Background())
 	if err != nil {
-		return Report{}, t.unreadable(err)
+		return Report{}, err
 	}
 	if _, err := os.Lstat(t.sectionPath); err == nil {
 		r.Section = t.sectionPath
@@ -83,8 +85,16 @@ func inspect(o Options) (Report, error) {
 		h := rec.rec.public()
 		r.Holder = &h
 	}
-	r.KernelLock, r.LockPID = t.kernelLockState(r.Holder)
+	r.KernelLock, r.LockPID = t.kernelLockState(rec)
 	t.conclude(&r, rec)
+	if !r.Held {
+		if u := t.obstacle(r, rec); u != nil {
+			r.Verdict, r.Why, r.Hint = "unavailable", u.Path+": "+u.Reason, u.Hint
+			if u.Err != nil {
+				r.Why += ": " + u.Err.Error()
+			}
+		}
+	}
 	return r, nil
 }
 
@@ -129,7 +139,7 @@ func (t *taker) conclude(r *Report, rec observed) {
 // processes outside the own pid namespace are not listed there, and some file
 // systems have another device number there, so "free" is said only where the
 // lock would have been seen.
-func (t *taker) kernelLockState(named *Holder) (state string, pid int) {
+func (t *taker) kernelLockState(rec observed) (state string, pid int) {
 	var st unix.Stat_t
 	if err := unix.Lstat(t.flockPath, &st); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -149,9 +159,9 @@ func (t *taker) kernelLockState(named *Holder) (state string, pid int) {
 			return "held", pid
 		}
 	}
-	if named != nil && !named.Foreign {
-		if has, err := hasLock(t.prober, named.PID, &st); has {
-			return "held", named.PID
+	if rec.present && !rec.torn && rec.rec.Holder != nil && t.inOwnNamespace(rec.rec.Holder.PIDNS) {
+		if has, err := hasLock(t.prober, rec.rec.PID, &st); has {
+			return "held", rec.rec.PID
 		} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return "unknown", 0
 		}
@@ -219,13 +229,20 @@ func findLock(list []byte, st *unix.Stat_t) (pid int, found bool) {
 	want := fmt.Sprintf("%02x:%02x:%d", unix.Major(uint64(st.Dev)), unix.Minor(uint64(st.Dev)), st.Ino)
 	for line := range bytes.Lines(list) {
 		f := strings.Fields(string(line))
-		// Waiters have "->" after the number and hold nothing.
-		if len(f) >= 6 && f[1] == "FLOCK" && f[3] == "WRITE" && f[5] == want {
+		// Waiters have "->" after the number and hold nothing. A shared lock (READ)
+		// keeps a start out as well.
+		if len(f) >= 6 && f[1] == "FLOCK" && (f[3] == "WRITE" || f[3] == "READ") && f[5] == want {
 			pid, _ := strconv.Atoi(f[4])
 			return max(pid, 0), true
 		}
 	}
 	return 0, false
+}
+
+// inOwnNamespace reports whether pids of that namespace name processes here.
+func (t *taker) inOwnNamespace(pidns string) bool {
+	self, err := t.prober.Self()
+	return err == nil && self.PIDNS == pidns
 }
 
 // initialNamespace reports whether this is the machine's first pid namespace,

@@ -71,7 +71,7 @@ func (t *taker) openLock() (fd int, id fileID, err error) {
 		return err
 	})
 	if err != nil {
-		return -1, fileID{}, unavailable(t.flockPath, "the lock file cannot be opened", hintFor(err), err)
+		return -1, fileID{}, unavailable(t.flockPath, "the lock file cannot be opened", hintAt(t.flockPath, err), err)
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

@@ -176,7 +176,7 @@ func (l *Lease) Release() error {
 		_, err = removeExact(l.t.recordPath, o.data)
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
-		failed = unavailable(l.t.recordPath, "the record could not be removed; the next start replaces it", "", err)
+		failed = unavailable(l.t.recordPath, "the record could not be removed", "move it away if the next start is refused because of it", err)
 	}
 	if l.err == nil {
 		l.err = ErrReleased

@@ -60,6 +60,9 @@ func holderRole(home string, lines *bufio.Scanner, standby bool) int {
 			}
 			reason, _ := l.Takeover()
 			fmt.Println("held", time.Now().UnixNano(), reason)
+		case "inspect":
+			r, err := Inspect(home)
+			fmt.Printf("held=%v %+v %v\n", r.Held, r, err)
 		case "check":
 			answer(l.Check())
 		case "epoch":

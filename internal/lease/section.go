@@ -44,7 +44,7 @@ func (t *taker) enterSection(k *kernelLock) (*section, error) {
 	identity := t.self
 	entry, err := json.Marshal(sectionEntry{
 		PID: t.self.PID, Nonce: t.nonce, Time: t.now().UnixMilli(),
-		Identity: &identity, Lock: lockName(k),
+		Identity: &identity, Lock: lockName(k.id),
 	})
 	if err != nil {
 		return nil, err
@@ -89,22 +89,9 @@ func (t *taker) evictDead(k *kernelLock) bool {
 	if json.Unmarshal(data, &entry) != nil || entry.PID < 1 {
 		return false
 	}
-	why := "the kernel lock under which it was made is free"
-	switch {
-	case entry.Lock != "" && entry.Lock == lockName(k):
-	case entry.Identity != nil:
-		v, reason := t.prober.Judge(*entry.Identity)
-		if !v.Dead() {
-			return false
-		}
-		why = reason
-	default:
-		// Its time stamp is a wall clock's, and age must not evict.
-		v, _, reason := t.prober.Look(entry.PID)
-		if !v.Dead() {
-			return false
-		}
-		why = reason
+	dead, why := t.sectionDead(entry, entry.Lock == lockName(k.id))
+	if !dead {
+		return false
 	}
 	if removed, err := removeExact(t.sectionPath, data); err != nil || !removed {
 		return false
@@ -112,6 +99,21 @@ func (t *taker) evictDead(k *kernelLock) bool {
 	t.report(Event{Kind: SectionEvicted, Path: t.sectionPath,
 		Text: fmt.Sprintf("removed the take-over section of pid %d: %s; %s", entry.PID, why, t.sectionPath)})
 	return true
+}
+
+// sectionDead says whether the entry's process has certainly ended, and why.
+// freeLock: the kernel lock under which the entry was made is not that process's.
+func (t *taker) sectionDead(entry sectionEntry, freeLock bool) (dead bool, why string) {
+	if freeLock {
+		return true, "the kernel lock under which it was made is free"
+	}
+	if entry.Identity != nil {
+		v, why := t.prober.Judge(*entry.Identity)
+		return v.Dead(), why
+	}
+	// Its time stamp is a wall clock's, and age must not evict.
+	v, _, why := t.prober.Look(entry.PID)
+	return v.Dead(), why
 }
 
 // owned reports whether the section file still is this entry.
@@ -123,7 +125,7 @@ func (s *section) owned() bool {
 // leave removes the section only while it names this entry.
 func (s *section) leave() { removeExact(s.path, s.data) }
 
-func lockName(k *kernelLock) string { return fmt.Sprintf("%d:%d", k.id.dev, k.id.ino) }
+func lockName(id fileID) string { return fmt.Sprintf("%d:%d", id.dev, id.ino) }
 
 func readSmall(path string) ([]byte, error) {
 	o, err := observe(path)

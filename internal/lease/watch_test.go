@@ -109,10 +109,7 @@ func TestWatchLosesTheLease(t *testing.T) {
 			}
 		}, "the directory was moved or replaced"},
 		{"record turned into a directory", func(t *testing.T, g gate) {
-			// The holder may put its record back in between.
-			for os.Mkdir(g.record(), 0o700) != nil {
-				os.Remove(g.record())
-			}
+			directoryForRecord(g)
 		}, ""},
 	}
 	for _, tt := range tests {
@@ -226,12 +223,33 @@ func TestSetEpochOfALostLease(t *testing.T) {
 func TestLossNamesItsCause(t *testing.T) {
 	g := newGate(t)
 	l := mustAcquire(t, g.options())
-	if err := errors.Join(os.Remove(g.record()), os.Mkdir(g.record(), 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	directoryForRecord(g)
 	<-l.Lost()
 	err := l.Err()
 	if text := wantUnavailable(t, err).Error(); !errors.Is(err, ErrLost) || !strings.Contains(text, "lease lost: ") || !strings.Contains(text, "not a regular file") {
 		t.Errorf("the loss: %s", text)
+	}
+}
+
+// TestReleaseOfARecordThatCannotBeRemoved promises nothing that the next start
+// does not keep: it is refused over a directory in the record's place.
+func TestReleaseOfARecordThatCannotBeRemoved(t *testing.T) {
+	g := newGate(t)
+	l := mustAcquire(t, g.options())
+	directoryForRecord(g)
+	<-l.Lost()
+	err := l.Release()
+	if text := wantUnavailable(t, err).Error(); !strings.Contains(text, "move it away") || strings.Contains(text, "next start replaces") {
+		t.Errorf("the release: %s", text)
+	}
+	_, err = Acquire(t.Context(), g.options())
+	wantUnavailable(t, err)
+}
+
+// directoryForRecord puts a directory in the record's place, although the holder
+// may put its record back in between.
+func directoryForRecord(g gate) {
+	for os.Mkdir(g.record(), 0o700) != nil {
+		os.Remove(g.record())
 	}
 }
