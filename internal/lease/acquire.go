@@ -242,6 +242,7 @@ func (t *taker) takeRecord(ctx context.Context, k *kernelLock) (reason string, e
 	for range rounds {
 		err := t.fs.CreateExclusive("lease.record", t.recordPath, data, 0o600)
 		if err == nil {
+			t.sweep()
 			return "", nil
 		}
 		if !errors.Is(err, fs.ErrExist) {
@@ -336,7 +337,7 @@ func (t *taker) reclaimed(o observed, v verdict) Event {
 // more, because somebody removed the lock's file. It is about to notice. One
 // that does not, because it is stopped, is fenced by its epoch.
 func (t *taker) letGo(ctx context.Context, o observed) error {
-	if v, _ := t.prober.Judge(o.rec.identity()); v != procid.Alive || o.rec.identity() == t.selfIdentity() {
+	if v, _ := t.prober.Judge(o.rec.identity()); v != procid.Alive || o.rec.identity() == t.selfIdentity() || t.copied(o.rec) {
 		return nil
 	}
 	for waited := time.Duration(0); waited < t.grace; waited += rereadPause {
@@ -352,6 +353,20 @@ func (t *taker) letGo(ctx context.Context, o observed) error {
 		}
 	}
 	return nil
+}
+
+// copied reports whether the record came here with a copy of another home, whose
+// holder has that home's lock and will not look at this one.
+func (t *taker) copied(rec record) bool {
+	if rec.InstanceHome == t.home {
+		return false
+	}
+	there, err := t.sys.identify(filepath.Join(rec.InstanceHome, "daemon", filepath.Base(t.flockPath)))
+	if err != nil {
+		return false
+	}
+	here, err := t.sys.identify(t.flockPath)
+	return err == nil && !here.sameFile(there)
 }
 
 // selfIdentity is this process as a record names it.
