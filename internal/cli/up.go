@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"os/signal"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -25,6 +27,8 @@ Exactly one daemon serves a gate. A refusal to start is one line on stderr.`,
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			e.ui.oneLine = true
+			ctx, release := untilStopped(cmd.Context())
+			defer release()
 			if err := hideMemory(); err != nil {
 				return err
 			}
@@ -34,7 +38,7 @@ Exactly one daemon serves a gate. A refusal to start is one line on stderr.`,
 			if err != nil {
 				return err
 			}
-			return app.Run(cmd.Context(), app.Options{
+			return app.Run(ctx, app.Options{
 				Gate:          e.gate,
 				Config:        cfg,
 				Version:       buildVersion(e.version),
@@ -42,13 +46,36 @@ Exactly one daemon serves a gate. A refusal to start is one line on stderr.`,
 				AllowRemoteFS: allowRemoteFS,
 				Stderr:        os.Stderr,
 				Notify:        sdnotify.FromEnvironment(),
-				Signals:       []os.Signal{syscall.SIGINT, syscall.SIGTERM},
+				Signals:       stopsDaemon,
 			})
 		},
 	}
 	cmd.Flags().BoolVar(&standby, "standby", false, "wait for the lease and take over the moment it is free")
 	cmd.Flags().BoolVar(&allowRemoteFS, "allow-remote-fs", false, "start on a network file system, where the lock may reach this machine only")
 	return cmd
+}
+
+// stopsDaemon are the signals that stop a daemon in order.
+var stopsDaemon = []os.Signal{syscall.SIGINT, syscall.SIGTERM}
+
+// untilStopped is ctx that ends with the first signal to stop. The daemon listens
+// for them itself once it runs; one that comes before is as much of an order.
+func untilStopped(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	got := make(chan os.Signal, 1)
+	signal.Notify(got, stopsDaemon...)
+	go func() {
+		select {
+		case <-got:
+			signal.Stop(got) // a second one ends the daemon at once
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(got)
+		cancel()
+	}
 }
 
 // hideMemory keeps a crash from writing the bot's token to a core file.
