@@ -309,6 +309,12 @@ func (w *world) records() []record {
 	w.t.Helper()
 	text, err := os.ReadFile(filepath.Join(w.home, "log", "events.jsonl"))
 	w.must(err)
+	return w.chain(text)
+}
+
+// chain is records for the text of a log.
+func (w *world) chain(text []byte) []record {
+	w.t.Helper()
 	if len(text) > 0 && !bytes.HasSuffix(text, []byte("\n")) {
 		w.t.Fatalf("the log ends in a torn record: %q", text[max(0, len(text)-80):])
 	}

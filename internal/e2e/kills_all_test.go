@@ -1,0 +1,348 @@
+//go:build all
+
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/approvald/approvald/internal/telegramtest"
+)
+
+// The long run by hand: APPROVALD_KILL_CYCLES=500 go test -tags all -run TestKillsAmongFaults -v ./internal/e2e
+const (
+	cyclesVariable = "APPROVALD_KILL_CYCLES" // how often the daemon is killed
+	seedVariable   = "APPROVALD_KILL_SEED"   // repeats the choices of an earlier run; the moments at which processes act stay their own
+	// calmEvery is after how many cycles a daemon may work in peace until nothing is left to do.
+	calmEvery = 10
+)
+
+// TestKillsAmongFaults kills real daemons at random moments while requests are filed, tapped, taken back and run out of time, and
+// while Telegram loses answers, breaks connections, sets limits and repeats updates. After each kill the log must be sound and agree
+// with everything that a person or a program was told; at the end nothing was lost, doubled or left unseen.
+func TestKillsAmongFaults(t *testing.T) {
+	t.Parallel()
+	cycles := int(number(t, cyclesVariable, 40))
+	seed := number(t, seedVariable, rand.Uint64()>>1)
+	t.Logf("%s=%d %s=%d", cyclesVariable, cycles, seedVariable, seed)
+	began := time.Now()
+	w := newWorldWith(t, telegramtest.Options{Seed: seed}, top("[requests]\nper_requester_per_hour = 100\n"))
+	s := &storm{w: w, rng: rand.New(rand.NewPCG(seed, 0)), phone: w.telegram.Phone(alice), byKey: map[string]*asking{}}
+	start := time.Now()
+	w.up().kill() // now there is a log to verify
+	s.unit = max(50*time.Millisecond, time.Since(start))
+
+	for i := range cycles {
+		s.cycle(i)
+		s.check()
+		if t.Failed() {
+			t.Fatalf("after cycle %d", i)
+		}
+		if (i+1)%calmEvery == 0 && i+1 < cycles {
+			s.calm(i).kill()
+			s.check()
+		}
+	}
+	for _, a := range s.open {
+		a.due = 0
+	}
+	daemon := s.calm(cycles)
+	s.finish(daemon)
+	t.Logf("%d kills in %v, %d faults that hit, %d taps, %d redeliveries; %s", cycles, time.Since(began).Round(time.Second), s.faults,
+		len(s.taps), s.redelivered, s.summary())
+}
+
+func number(t *testing.T, variable string, otherwise uint64) uint64 {
+	t.Helper()
+	text := os.Getenv(variable)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", variable, err)
+	}
+	return n
+}
+
+// plan is what people and programs intend with a request.
+type plan string
+
+const (
+	planApprove  plan = "approve"  // one press of Approve, perhaps sent again; nothing else may come of it
+	planReject   plan = "reject"   // likewise
+	planBoth     plan = "both"     // both buttons, several times
+	planWithdraw plan = "withdraw" // taken back by its asker, perhaps tapped meanwhile
+	planExpire   plan = "expire"   // has little time, perhaps tapped meanwhile
+	planStay     plan = "stay"     // waits through many kills, then Approve
+)
+
+var plans = []plan{planApprove, planApprove, planApprove, planReject, planReject, planBoth, planWithdraw, planExpire, planStay}
+
+// asking is one request with what was done about it.
+type asking struct {
+	key        string
+	asker      string
+	plan       plan
+	raced      bool // also tapped when the plan is to withdraw or to expire
+	due        int  // the cycle from which one that stays is tapped
+	waiter     *process
+	withdrawal *process
+	withdrawn  int // how often its asker tried to take it back
+	taps       []*telegramtest.Tap
+}
+
+// storm is the run as a whole. Everything random comes from rng, which only the test's own goroutine uses.
+type storm struct {
+	w     *world
+	rng   *rand.Rand
+	phone *telegramtest.Phone
+	// unit is how long an undisturbed start takes here: lives are measured in it, so that a slow machine kills at the same points.
+	unit        time.Duration
+	open        []*asking // whose waiting program was not seen to end
+	all         []*asking
+	byKey       map[string]*asking
+	taps        []*telegramtest.Tap
+	log         []byte // as of the last check
+	faults      int
+	redelivered int
+	torn        int
+}
+
+// oneIn is true once in n times.
+func (s *storm) oneIn(n int) bool { return s.rng.IntN(n) == 0 }
+
+// within draws a duration between two multiples of the unit.
+func (s *storm) within(from, to float64) time.Duration {
+	return time.Duration((from + s.rng.Float64()*(to-from)) * float64(s.unit))
+}
+
+// lifetime draws how long a daemon lives: most die while they start or soon after.
+func (s *storm) lifetime() time.Duration {
+	switch n := s.rng.IntN(20); {
+	case n < 9:
+		return s.within(0, 2)
+	case n < 17:
+		return s.within(2, 6)
+	default:
+		return s.within(6, 15)
+	}
+}
+
+// cycle is the life of one daemon.
+func (s *storm) cycle(i int) {
+	var injected []*telegramtest.Injected
+	for range s.rng.IntN(5) {
+		injected = append(injected, s.w.telegram.Fault(s.fault()))
+	}
+	life := s.lifetime()
+	var filings []time.Duration // negative: before the daemon starts, so through the files
+	for range 1 + s.rng.IntN(2) {
+		filings = append(filings, time.Duration((s.rng.Float64()*1.3-0.3)*float64(life)))
+	}
+	slices.Sort(filings)
+	for ; len(filings) > 0 && filings[0] < 0; filings = filings[1:] {
+		s.file(i)
+	}
+	daemon := s.w.start("up")
+	for began := time.Now(); time.Since(began) < life; {
+		for ; len(filings) > 0 && filings[0] < time.Since(began); filings = filings[1:] {
+			s.file(i)
+		}
+		s.step(i)
+		time.Sleep(min(s.within(0, 0.1), life-time.Since(began)))
+	}
+	daemon.kill()
+	for range filings {
+		s.file(i)
+	}
+	for _, fault := range injected {
+		s.faults += fault.Hits()
+	}
+	s.w.telegram.ClearFaults()
+}
+
+// fault draws something that goes wrong at Telegram.
+func (s *storm) fault() telegramtest.Fault {
+	methods := []string{"", "sendMessage", "sendMessage", "sendMessage", "editMessageText", "editMessageText", "answerCallbackQuery",
+		"getUpdates", "getUpdates", "getMe", "getWebhookInfo"}
+	f := telegramtest.Fault{Method: methods[s.rng.IntN(len(methods))], Skip: s.rng.IntN(3), Count: 1 + s.rng.IntN(3), After: s.oneIn(2)}
+	actions := []telegramtest.Action{telegramtest.Drop(), telegramtest.Reset(), telegramtest.HTML(502), telegramtest.Delay(s.within(0, 4))}
+	if f.After {
+		actions = append(actions, telegramtest.CutShort(), telegramtest.Truncate(), telegramtest.EmptyBody(502))
+	} else {
+		actions = append(actions, telegramtest.Limited(time.Second), telegramtest.LimitedNoHeader(time.Second), telegramtest.Restarting())
+	}
+	f.Do = actions[s.rng.IntN(len(actions))]
+	return f
+}
+
+// file makes a request: one asker for a few cycles, so that no flood of one asker becomes a digest.
+func (s *storm) file(i int) {
+	a := &asking{
+		key: fmt.Sprintf("kill:%05d", len(s.all)), asker: fmt.Sprintf("ci-%d", i/3), plan: plans[s.rng.IntN(len(plans))],
+		raced: s.oneIn(2), due: i + 10 + s.rng.IntN(30),
+	}
+	args := []string{"request", a.key, "--class", "deploy.production", "--summary", "a storm", "--as", a.asker, "--wait"}
+	if a.plan == planExpire {
+		args = append(args, "--ttl", fmt.Sprintf("%dms", 1000+s.rng.IntN(2000)))
+	}
+	if s.oneIn(3) {
+		args = append(args, "--irreversible")
+	}
+	a.waiter = s.w.start(args...)
+	s.all, s.open, s.byKey[a.key] = append(s.all, a), append(s.open, a), a
+}
+
+var keyInCard = regexp.MustCompile(`kill:\d{5}`)
+
+// shown are the messages about each request, oldest first.
+func (s *storm) shown() map[string][]telegramtest.Message {
+	found := map[string][]telegramtest.Message{}
+	for _, m := range s.w.telegram.Messages(alice) {
+		if key := keyInCard.FindString(m.Body()); key != "" {
+			found[key] = append(found[key], m)
+		}
+	}
+	return found
+}
+
+// step lets everybody act once, or not.
+func (s *storm) step(i int) {
+	shown := s.shown()
+	for _, a := range s.open {
+		s.act(a, shown[a.key], i)
+	}
+	if len(s.taps) == 0 {
+		return
+	}
+	if s.oneIn(40) {
+		var ids []int64
+		for range 1 + s.rng.IntN(3) {
+			ids = append(ids, s.taps[s.rng.IntN(len(s.taps))].Info().UpdateID)
+		}
+		s.w.telegram.Redeliver(ids...)
+		s.redelivered += len(ids)
+	}
+	if s.oneIn(80) {
+		s.note(nil, s.taps[s.rng.IntN(len(s.taps))].Resend())
+	}
+	if s.oneIn(120) {
+		s.phone.TapData("1a:AAAAAAAAAAAAAAAAAAAAAA") //nolint:errcheck // there may be no message yet
+	}
+}
+
+// act does for one request what its plan says, by and by.
+func (s *storm) act(a *asking, messages []telegramtest.Message, i int) {
+	switch a.plan {
+	case planApprove:
+		s.press(a, messages, "Approve", 4, 1)
+	case planReject:
+		s.press(a, messages, "Reject", 4, 1)
+	case planStay:
+		if i >= a.due {
+			s.press(a, messages, "Approve", 4, 1)
+		}
+	case planBoth:
+		s.press(a, messages, []string{"Approve", "Reject"}[s.rng.IntN(2)], 6, 4)
+	case planExpire:
+		if a.raced {
+			s.press(a, messages, "Approve", 60, 1)
+		}
+	case planWithdraw:
+		if a.raced {
+			s.press(a, messages, "Approve", 30, 1)
+		}
+		if p := a.withdrawal; p != nil {
+			select {
+			case <-p.done:
+				if p.code() != 0 {
+					a.withdrawal = nil // too early, or too late
+				}
+			default:
+			}
+		} else if s.oneIn(15) {
+			a.withdrawal = s.w.start("withdraw", a.key, "--reason", "cancelled", "--as", a.asker)
+			a.withdrawn++
+		}
+	}
+	if len(a.taps) > 0 && s.oneIn(40) {
+		s.note(a, a.taps[len(a.taps)-1].Resend())
+	}
+}
+
+// press taps any copy of a card once in n times, at most so often.
+func (s *storm) press(a *asking, messages []telegramtest.Message, button string, n, most int) {
+	if len(messages) == 0 || len(a.taps) >= most || !s.oneIn(n) {
+		return
+	}
+	tap, err := s.phone.TapMessage(messages[s.rng.IntN(len(messages))], button)
+	if err != nil {
+		return // its buttons are gone
+	}
+	s.note(a, tap)
+	if s.oneIn(4) {
+		s.note(a, tap.Resend())
+	}
+}
+
+func (s *storm) note(a *asking, tap *telegramtest.Tap) {
+	s.taps = append(s.taps, tap)
+	if a != nil {
+		a.taps = append(a.taps, tap)
+	}
+}
+
+// calm starts a daemon that nothing disturbs and waits until everything that can end has ended, and the rest is shown.
+func (s *storm) calm(i int) *process {
+	s.w.t.Helper()
+	daemon := s.w.start("up")
+	s.w.until("everything to be shown and done", func() bool {
+		select {
+		case <-daemon.done:
+			s.w.t.Fatalf("the daemon ended: %d", daemon.code())
+		default:
+		}
+		s.step(i)
+		shown := s.shown()
+		s.open = slices.DeleteFunc(s.open, func(a *asking) bool {
+			select {
+			case <-a.waiter.done:
+				return a.withdrawal == nil || a.withdrawal.code() >= 0
+			default:
+				return false
+			}
+		})
+		for _, a := range s.open {
+			if a.plan != planStay || i >= a.due || len(shown[a.key]) == 0 {
+				return false
+			}
+		}
+		return true
+	})
+	return daemon
+}
+
+// summary counts the ends.
+func (s *storm) summary() string {
+	ends := map[string]int{}
+	for _, r := range s.w.records() {
+		ends[r.Event]++
+	}
+	text := ""
+	for _, event := range slices.Sorted(maps.Keys(ends)) {
+		text += fmt.Sprintf("%s %d, ", event, ends[event])
+	}
+	messages := 0
+	for _, m := range s.shown() {
+		messages += len(m)
+	}
+	return text + fmt.Sprintf("%d cards, %d sends of unknown outcome, %d torn ends", messages, s.w.journalEvents("delivery.unknown"), s.torn)
+}
