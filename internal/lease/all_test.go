@@ -216,6 +216,9 @@ func TestReadOnlyFileSystem(t *testing.T) {
 	if u := wantUnavailable(t, err); !errors.Is(err, unix.EROFS) || !strings.HasPrefix(u.Path, g.home) {
 		t.Errorf("error = %v", err)
 	}
+	if r, err := Inspect(g.home); err != nil || r.Verdict != "unavailable" || !strings.Contains(r.Why, "read-only") {
+		t.Errorf("report %+v, %v", r, err)
+	}
 }
 
 // TestFullFileSystem leaves room for the root, the directory and so on, but
