@@ -89,28 +89,35 @@ func (e *env) askLine(ctx context.Context, in *bufio.Reader, question, fallback 
 	return text, nil
 }
 
-// askSecret asks without echo. A signal meanwhile gives the terminal its echo
-// back.
-func (e *env) askSecret(ctx context.Context, question string) (string, error) {
+// askSecret asks without echo until check accepts the answer. The echo stays off from
+// before the first question to the end: who types or pastes at once must not see the
+// answer either. A signal meanwhile gives the terminal its echo back.
+func (e *env) askSecret(ctx context.Context, question string, check func(answer string) error) (answer string, err error) {
 	fd := int(e.stdin.Fd())
 	before, err := term.GetState(fd)
 	if err != nil {
 		return "", fmt.Errorf("look at the terminal: %w", err)
 	}
-	// Before the question is seen: who types or pastes at once must not see the answer either.
 	if err := echoOff(fd); err != nil {
 		return "", err
 	}
-	e.ui.ask("%s", question)
-	text, err := await(ctx, func() (string, error) {
-		b, err := term.ReadPassword(fd)
-		return string(b), err
-	})
-	e.ui.tell("")
-	if err != nil {
-		err = e.noAnswer(err)
+	defer func() { err = errors.Join(err, term.Restore(fd, before)) }()
+	for {
+		e.ui.ask("%s", question)
+		answer, err := await(ctx, func() (string, error) {
+			b, err := term.ReadPassword(fd)
+			return string(b), err
+		})
+		e.ui.tell("")
+		if err != nil {
+			return "", e.noAnswer(err)
+		}
+		refused := check(answer)
+		if refused == nil {
+			return answer, nil
+		}
+		e.ui.say("%s", refused)
 	}
-	return text, errors.Join(err, term.Restore(fd, before))
 }
 
 func echoOff(fd int) error {

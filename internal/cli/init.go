@@ -192,15 +192,15 @@ func (e *env) readToken(ctx context.Context, s *setup) error {
 	case exists(s.tokenFile):
 		return nil
 	case e.interactive():
-		for {
-			var err error
-			if text, err = e.askSecret(ctx, "Bot token, as @BotFather shows it (not echoed): "); err != nil {
-				return err
+		var err error
+		text, err = e.askSecret(ctx, "Bot token, as @BotFather shows it (not echoed): ", func(answer string) error {
+			if _, err := transport.ParseToken(strings.TrimSpace(answer)); err != nil {
+				return fmt.Errorf("what was given is %w", err)
 			}
-			if _, err = transport.ParseToken(strings.TrimSpace(text)); err == nil {
-				break
-			}
-			e.ui.say("what was given is %s", err)
+			return nil
+		})
+		if err != nil {
+			return err
 		}
 	default:
 		return usagef("approvald init --token-stdin ... < TOKENFILE", "there is no token: %s does not exist", s.tokenFile)
