@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -187,7 +188,9 @@ func (w *world) up() *process {
 
 func (w *world) tap(button string) {
 	w.t.Helper()
-	if _, err := w.bot.Phone(alice).WaitTap(w.t.Context(), button); err != nil {
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	if _, err := w.bot.Phone(alice).WaitTap(ctx, button); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -4,6 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -83,5 +87,44 @@ func TestInterruptedWaitNamesTheKey(t *testing.T) {
 	f := signalError{sig: syscall.SIGTERM, key: "a b"}.failure()
 	if f.code != "interrupted" || f.hint != "wait on with: approvald wait 'a b'" {
 		t.Errorf("failure = %+v", f)
+	}
+}
+
+// The README's table is this program's: every code once, and each end of a request in the row of its code.
+func TestReadmeListsTheExitCodes(t *testing.T) {
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := make(map[int]string)
+	for _, m := range regexp.MustCompile(`(?m)^\| (\d+) \| (.*) \|$`).FindAllStringSubmatch(string(text), -1) {
+		code, err := strconv.Atoi(m[1])
+		if _, twice := rows[code]; err != nil || twice {
+			t.Errorf("row %q: a code that is there already, or none", m[0])
+		}
+		rows[code] = m[2]
+	}
+	codes := []int{
+		exitOK, exitFailure, exitUsage, exitRejected, exitExpired, exitWithdrawn, exitWaitOver,
+		exitConflict, exitCorrupt, exitTorn, exitLeaseHeld, exitLeaseLost, exitUnreachable,
+	}
+	for i, code := range codes {
+		if code != i || rows[code] == "" {
+			t.Errorf("code %d has no row of its own", code)
+		}
+	}
+	if len(rows) != len(codes) {
+		t.Errorf("%d rows for %d codes", len(rows), len(codes))
+	}
+	for state, code := range exitByState {
+		if state.Approved() {
+			state = approvallog.StateGranted // what became of the grant is not the answer
+		}
+		if !strings.Contains(rows[code], string(state)) {
+			t.Errorf("%s ends a wait with %d, of which the README says %q", state, code, rows[code])
+		}
+	}
+	if !strings.Contains(string(text), fmt.Sprintf("else %d + the code above", exitNotRun)) {
+		t.Error("the README does not say what run adds")
 	}
 }
