@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -10,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -55,7 +57,7 @@ func TestKillsAmongFaults(t *testing.T) {
 	}
 	daemon := s.calm(cycles)
 	s.finish(daemon)
-	t.Logf("%d kills in %v, %d faults that hit, %d taps, %d redeliveries; %s", cycles, time.Since(began).Round(time.Second), s.faults,
+	t.Logf("%d kills (%d aimed at) in %v, %d faults that hit, %d taps, %d redeliveries; %s", cycles, s.aimed, time.Since(began).Round(time.Second), s.faults,
 		len(s.taps), s.redelivered, s.summary())
 }
 
@@ -76,7 +78,7 @@ func number(t *testing.T, variable string, otherwise uint64) uint64 {
 type plan string
 
 const (
-	planApprove  plan = "approve"  // one press of Approve, perhaps sent again; nothing else may come of it
+	planApprove  plan = "approve"  // one press of Approve, which must not be lost
 	planReject   plan = "reject"   // likewise
 	planBoth     plan = "both"     // both buttons, several times
 	planWithdraw plan = "withdraw" // taken back by its asker, perhaps tapped meanwhile
@@ -91,7 +93,7 @@ type asking struct {
 	key        string
 	asker      string
 	plan       plan
-	raced      bool // also tapped when the plan is to withdraw or to expire
+	restless   bool // tapped again although that was done, or although the plan is another
 	due        int  // the cycle from which one that stays is tapped
 	waiter     *process
 	withdrawal *process
@@ -110,9 +112,11 @@ type storm struct {
 	all         []*asking
 	byKey       map[string]*asking
 	taps        []*telegramtest.Tap
-	log         []byte // as of the last check
+	repeatable  []*telegramtest.Tap // without those that are on their own until the request has ended
+	log         []byte              // as of the last check
 	faults      int
 	redelivered int
+	aimed       int
 	torn        int
 }
 
@@ -124,7 +128,7 @@ func (s *storm) within(from, to float64) time.Duration {
 	return time.Duration((from + s.rng.Float64()*(to-from)) * float64(s.unit))
 }
 
-// lifetime draws how long a daemon lives: most die while they start or soon after.
+// lifetime draws how long a daemon lives that is not aimed at: most die while they start or soon after.
 func (s *storm) lifetime() time.Duration {
 	switch n := s.rng.IntN(20); {
 	case n < 9:
@@ -142,7 +146,10 @@ func (s *storm) cycle(i int) {
 	for range s.rng.IntN(5) {
 		injected = append(injected, s.w.telegram.Fault(s.fault()))
 	}
-	life := s.lifetime()
+	life, aimed := s.lifetime(), s.oneIn(2)
+	if aimed {
+		life = s.within(6, 15) // unless it is hit before
+	}
 	var filings []time.Duration // negative: before the daemon starts, so through the files
 	for range 1 + s.rng.IntN(2) {
 		filings = append(filings, time.Duration((s.rng.Float64()*1.3-0.3)*float64(life)))
@@ -151,15 +158,27 @@ func (s *storm) cycle(i int) {
 	for ; len(filings) > 0 && filings[0] < 0; filings = filings[1:] {
 		s.file(i)
 	}
+	s.w.telegram.ForgetCalls() // a daemon's aim counts its own
 	daemon := s.w.start("up")
-	for began := time.Now(); time.Since(began) < life; {
+	dead := func() bool { return false }
+	if aimed {
+		dead = s.aim(daemon)
+	}
+	died := false
+	for began := time.Now(); time.Since(began) < life && !died; died = dead() {
 		for ; len(filings) > 0 && filings[0] < time.Since(began); filings = filings[1:] {
 			s.file(i)
 		}
 		s.step(i)
 		time.Sleep(min(s.within(0, 0.1), life-time.Since(began)))
 	}
+	if died {
+		s.aimed++
+	}
 	daemon.kill()
+	if code := daemon.code(); code != 128+int(syscall.SIGKILL) {
+		s.w.t.Errorf("the daemon ended by itself, with %d\n%s", code, daemon.stderr.String())
+	}
 	for range filings {
 		s.file(i)
 	}
@@ -167,6 +186,53 @@ func (s *storm) cycle(i int) {
 		s.faults += fault.Hits()
 	}
 	s.w.telegram.ClearFaults()
+}
+
+// aim lets a daemon die a moment after something that is on its way to be recorded: a call to Telegram arrived or was answered, or
+// somebody tapped. The function that it returns tells whether the daemon is, or should be, dead.
+func (s *storm) aim(daemon *process) (dead func() bool) {
+	nth, after := 1+s.rng.IntN(3), time.Duration(s.rng.IntN(6000))*time.Microsecond
+	if s.oneIn(4) {
+		goal := len(s.taps) + nth
+		return func() bool {
+			if len(s.taps) < goal {
+				return false
+			}
+			time.Sleep(after)
+			return true
+		}
+	}
+	method := []string{"sendMessage", "editMessageText", "answerCallbackQuery", "getUpdates"}[s.rng.IntN(4)]
+	answered := s.oneIn(2)
+	go func() {
+		ctx, cancel := context.WithCancel(s.w.t.Context())
+		defer cancel()
+		go func() {
+			<-daemon.done
+			cancel()
+		}()
+		err := s.w.telegram.WaitFor(ctx, func(st telegramtest.State) bool {
+			n := 0
+			for _, c := range st.Calls(method) {
+				if c.Done || !answered {
+					n++
+				}
+			}
+			return n >= nth
+		})
+		if err == nil {
+			time.Sleep(after)
+			daemon.cmd.Process.Kill() //nolint:errcheck // it may have been killed meanwhile
+		}
+	}()
+	return func() bool {
+		select {
+		case <-daemon.done:
+			return true
+		default:
+			return false
+		}
+	}
 }
 
 // fault draws something that goes wrong at Telegram.
@@ -188,7 +254,7 @@ func (s *storm) fault() telegramtest.Fault {
 func (s *storm) file(i int) {
 	a := &asking{
 		key: fmt.Sprintf("kill:%05d", len(s.all)), asker: fmt.Sprintf("ci-%d", i/3), plan: plans[s.rng.IntN(len(plans))],
-		raced: s.oneIn(2), due: i + 10 + s.rng.IntN(30),
+		restless: s.oneIn(2), due: i + 10 + s.rng.IntN(30),
 	}
 	args := []string{"request", a.key, "--class", "deploy.production", "--summary", "a storm", "--as", a.asker, "--wait"}
 	if a.plan == planExpire {
@@ -220,19 +286,19 @@ func (s *storm) step(i int) {
 	for _, a := range s.open {
 		s.act(a, shown[a.key], i)
 	}
-	if len(s.taps) == 0 {
+	if len(s.repeatable) == 0 {
 		return
 	}
 	if s.oneIn(40) {
 		var ids []int64
 		for range 1 + s.rng.IntN(3) {
-			ids = append(ids, s.taps[s.rng.IntN(len(s.taps))].Info().UpdateID)
+			ids = append(ids, s.repeatable[s.rng.IntN(len(s.repeatable))].Info().UpdateID)
 		}
 		s.w.telegram.Redeliver(ids...)
 		s.redelivered += len(ids)
 	}
 	if s.oneIn(80) {
-		s.note(nil, s.taps[s.rng.IntN(len(s.taps))].Resend())
+		s.taps = append(s.taps, s.repeatable[s.rng.IntN(len(s.repeatable))].Resend())
 	}
 	if s.oneIn(120) {
 		s.phone.TapData("1a:AAAAAAAAAAAAAAAAAAAAAA") //nolint:errcheck // there may be no message yet
@@ -253,11 +319,11 @@ func (s *storm) act(a *asking, messages []telegramtest.Message, i int) {
 	case planBoth:
 		s.press(a, messages, []string{"Approve", "Reject"}[s.rng.IntN(2)], 6, 4)
 	case planExpire:
-		if a.raced {
+		if a.restless {
 			s.press(a, messages, "Approve", 60, 1)
 		}
 	case planWithdraw:
-		if a.raced {
+		if a.restless {
 			s.press(a, messages, "Approve", 30, 1)
 		}
 		if p := a.withdrawal; p != nil {
@@ -273,7 +339,7 @@ func (s *storm) act(a *asking, messages []telegramtest.Message, i int) {
 			a.withdrawn++
 		}
 	}
-	if len(a.taps) > 0 && s.oneIn(40) {
+	if a.restless && len(a.taps) > 0 && s.oneIn(40) {
 		s.note(a, a.taps[len(a.taps)-1].Resend())
 	}
 }
@@ -288,15 +354,15 @@ func (s *storm) press(a *asking, messages []telegramtest.Message, button string,
 		return // its buttons are gone
 	}
 	s.note(a, tap)
-	if s.oneIn(4) {
+	if a.restless && s.oneIn(4) {
 		s.note(a, tap.Resend())
 	}
 }
 
 func (s *storm) note(a *asking, tap *telegramtest.Tap) {
-	s.taps = append(s.taps, tap)
-	if a != nil {
-		a.taps = append(a.taps, tap)
+	s.taps, a.taps = append(s.taps, tap), append(a.taps, tap)
+	if a.restless {
+		s.repeatable = append(s.repeatable, tap)
 	}
 }
 
@@ -304,6 +370,12 @@ func (s *storm) note(a *asking, tap *telegramtest.Tap) {
 func (s *storm) calm(i int) *process {
 	s.w.t.Helper()
 	daemon := s.w.start("up")
+	var left []string
+	defer func() {
+		if len(left) > 0 {
+			s.w.t.Logf("neither shown nor done: %v", left)
+		}
+	}()
 	s.w.until("everything to be shown and done", func() bool {
 		select {
 		case <-daemon.done:
@@ -315,17 +387,22 @@ func (s *storm) calm(i int) *process {
 		s.open = slices.DeleteFunc(s.open, func(a *asking) bool {
 			select {
 			case <-a.waiter.done:
+				if !a.restless {
+					a.restless = true
+					s.repeatable = append(s.repeatable, a.taps...)
+				}
 				return a.withdrawal == nil || a.withdrawal.code() >= 0
 			default:
 				return false
 			}
 		})
+		left = nil
 		for _, a := range s.open {
 			if a.plan != planStay || i >= a.due || len(shown[a.key]) == 0 {
-				return false
+				left = append(left, fmt.Sprintf("%s (%s, %d cards, %d taps)", a.key, a.plan, len(shown[a.key]), len(a.taps)))
 			}
 		}
-		return true
+		return len(left) == 0
 	})
 	return daemon
 }
