@@ -14,6 +14,9 @@ import (
 const (
 	// lookEvery is how often the daemon looks how it is doing.
 	lookEvery = 2 * time.Second
+	// lookAtFirst is how often it looks for the first contact with Telegram. One that is killed soon after each start must have noted
+	// it by then: else the next would tell people of an absence in which taps were taken all the time.
+	lookAtFirst = 50 * time.Millisecond
 	// silenceAtStart is how long Telegram may be silent before the first exchange without that being trouble.
 	silenceAtStart = 50 * time.Second
 )
@@ -27,28 +30,44 @@ func (a *App) watchTrouble(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	running.Go(func() { a.notifier.serve(ctx) })
-	tick := time.NewTicker(lookEvery)
+	return keepLooking(ctx, a.tellContact, func() { a.notifier.consider(a.opts.Now(), a.troubles(a.loop.Alarm())) })
+}
+
+// keepLooking calls both functions at once and every other second until ctx ends; contact more often until it was true once.
+func keepLooking(ctx context.Context, contact func() bool, look func()) error {
+	tick, first := time.NewTicker(lookEvery), time.NewTicker(lookAtFirst)
 	defer tick.Stop()
-	for {
-		a.tellContact()
-		a.notifier.consider(a.opts.Now(), a.troubles(a.loop.Alarm()))
+	defer first.Stop()
+	for whole := true; ; {
+		if contact() {
+			first.Stop()
+		}
+		if whole {
+			look()
+		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-tick.C:
+			whole = true
+		case <-first.C:
+			whole = false
 		}
 	}
 }
 
-// tellContact passes on when updates could last be received.
-func (a *App) tellContact() {
+// tellContact passes on when updates could last be received, and reports whether they ever could.
+func (a *App) tellContact() bool {
 	h, ok := a.health()
-	if !ok || h.LastSuccess.IsZero() || h.LastSuccess.Equal(a.contact) {
-		return
+	if !ok || h.LastSuccess.IsZero() {
+		return false
 	}
-	a.contact = h.LastSuccess
-	// Without the monotonic reading: a machine that slept had no contact meanwhile.
-	a.loop.Contact(h.LastSuccess.Round(0))
+	if !h.LastSuccess.Equal(a.contact) {
+		a.contact = h.LastSuccess
+		// Without the monotonic reading: a machine that slept had no contact meanwhile.
+		a.loop.Contact(h.LastSuccess.Round(0))
+	}
+	return true
 }
 
 // health is how the transport is doing; false before there is one.

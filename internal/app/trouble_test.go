@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/zap"
@@ -280,4 +281,31 @@ func TestContactIsKeptForTheNextDaemon(t *testing.T) {
 	if got := a.lastContact(); !got.IsZero() {
 		t.Errorf("contact in the future: %v", got)
 	}
+}
+
+// TestTheFirstContactIsToldAtOnce: a daemon that is killed within two seconds of each start has still noted its contact.
+func TestTheFirstContactIsToldAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var heard, looked []time.Duration
+		ctx, cancel := context.WithTimeout(t.Context(), 5*lookEvery-time.Millisecond)
+		defer cancel()
+		contact := func() bool {
+			age := time.Since(began)
+			if age < 320*time.Millisecond {
+				return false
+			}
+			heard = append(heard, age)
+			return true
+		}
+		if err := keepLooking(ctx, contact, func() { looked = append(looked, time.Since(began)) }); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("ended with %v", err)
+		}
+		if len(heard) != 5 || heard[0] > 320*time.Millisecond+lookAtFirst {
+			t.Errorf("contact was told at %v, want at once and then with every look", heard)
+		}
+		if len(looked) != 5 || looked[0] != 0 || looked[4] != 4*lookEvery {
+			t.Errorf("looked at %v", looked)
+		}
+	})
 }
