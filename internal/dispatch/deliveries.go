@@ -154,7 +154,8 @@ func (d *Deliveries) Of(c CycleID) iter.Seq[Delivery] {
 	}
 }
 
-// Notes are the approvals noted for one asking, oldest first, at most one an approver.
+// Notes are the approvals noted for one asking, oldest first: at most one for each account by which an
+// approver spoke, since the configuration may come to trust another one.
 func (d *Deliveries) Notes(c CycleID) []Note {
 	if log := d.cycles[c]; log != nil {
 		return log.notes
@@ -315,7 +316,9 @@ func (d *Deliveries) stall(id string, phase Phase, reason string) {
 
 func (d *Deliveries) note(rec approvallog.Record, p notedPayload) {
 	log := d.cycle(CycleID{Key: rec.ActionKey, Seq: p.Cycle})
-	if slices.ContainsFunc(log.notes, func(n Note) bool { return n.Approver == p.Approver }) {
+	if slices.ContainsFunc(log.notes, func(n Note) bool { 
+		return n.Approver == p.Approver && n.Channel == p.Channel && n.SenderID == p.SenderID
+	}) {
 		return
 	}
 	log.notes = append(log.notes, Note{

@@ -281,11 +281,17 @@ func approve(r *Ruling, who Approver, reason string, s share, counted []Note) {
 	r.Record = s.decision(approvallog.EventGranted, who.ID, reason, counted)
 }
 
-// countable are the approvals that still count: of these bytes, by people who may still decide this class.
+// countable are the approvals that still count, one an approver: of these bytes, by people who may still decide this
+// class, from the Telegram account that the configuration still trusts for them.
 func countable(notes []Note, req approvallog.Request, rule Rule) []Note {
 	var list []Note
 	for _, n := range notes {
-		if who, allowed := rule.named(n.Approver); allowed && n.PayloadHash == req.PayloadHash && !rule.excludes(who, req) {
+		who, allowed := rule.named(n.Approver)
+		switch {
+		case !allowed, n.PayloadHash != req.PayloadHash, rule.excludes(who, req):
+		case n.Channel == ChannelTelegram && n.SenderID != who.TelegramID:
+		case slices.Contains(approversOf(list), n.Approver):
+		default:
 			list = append(list, n)
 		}
 	}

@@ -132,6 +132,21 @@ func TestJudge(t *testing.T) {
 		{"second of two", Approve, func(c *tapCase) { quorum(c); c.ev.Notes = []Note{{Approver: "bob", PayloadHash: "h"}} }, OutcomeGranted, approvallog.EventGranted, "Granted"},
 		{"other bytes were approved", Approve, func(c *tapCase) { quorum(c); c.ev.Notes = []Note{{Approver: "bob", PayloadHash: "old"}} }, OutcomeNoted, EventApprovalNoted, "1 of 2: alice"},
 		{"who approved may no longer", Approve, func(c *tapCase) { quorum(c); c.ev.Notes = []Note{{Approver: "mallory", PayloadHash: "h"}} }, OutcomeNoted, EventApprovalNoted, "1 of 2: alice"},
+		{"who approved had another account", Approve, func(c *tapCase) {
+			quorum(c)
+			c.ev.Notes = []Note{{Approver: "bob", PayloadHash: "h", Channel: ChannelTelegram, SenderID: bob.TelegramID + 1}}
+		}, OutcomeNoted, EventApprovalNoted, "1 of 2: alice"},
+		{"approves again from the new account", Approve, func(c *tapCase) {
+			quorum(c)
+			c.ev.Notes = []Note{{Approver: "alice", PayloadHash: "h", Channel: ChannelTelegram, SenderID: alice.TelegramID + 1}}
+		}, OutcomeNoted, EventApprovalNoted, "1 of 2: alice"},
+		{"two accounts of one approver are one", Approve, func(c *tapCase) {
+			c.rules.rule.Quorum = 3
+			c.ev.Notes = []Note{
+				{Approver: "bob", PayloadHash: "h", Channel: ChannelTelegram, SenderID: bob.TelegramID},
+				{Approver: "bob", PayloadHash: "h", Channel: ChannelTerminal, SenderID: 1000},
+			}
+		}, OutcomeNoted, EventApprovalNoted, "2 of 3: bob, alice"},
 		{"one reject rejects", Reject, func(c *tapCase) { quorum(c); c.ev.Notes = []Note{{Approver: "bob", PayloadHash: "h"}} }, OutcomeRejected, approvallog.EventRejected, "Rejected"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
