@@ -148,7 +148,7 @@ func (c Card) Settled() Message {
 	m.line()
 	text := c.Body.Text
 	if !c.inline() {
-		text, _ = preview(c.Body.Text)
+		text = c.attached(m)
 	}
 	m.fold(text)
 	if text != "" {
@@ -247,13 +247,22 @@ func (c Card) payload(m *markup) {
 		m.line()
 		return
 	}
-	doc := c.Body.Document
-	m.text("attached above: ").code(visible.Line(doc.Name)).text(", " + size(len(doc.Data)) + ", sha256 ").code(doc.SHA256).line()
-	if text, extent := preview(c.Body.Text); text != "" {
-		m.text(extent+":").line().block(text, c.Body.Language).line()
+	if text := c.attached(m); text != "" {
+		m.block(text, c.Body.Language).line()
 	}
 	c.counts(m)
 	m.line()
+}
+
+// attached says where all of the payload is and how much of it follows, and returns what follows.
+func (c Card) attached(m *markup) string {
+	doc := c.Body.Document
+	m.text("attached above: ").code(visible.Line(doc.Name)).text(", " + size(len(doc.Data)) + ", sha256 ").code(doc.SHA256).line()
+	text, extent := preview(c.Body.Text)
+	if text != "" {
+		m.text(extent + ":").line()
+	}
+	return text
 }
 
 // counts is the line of what we counted ourselves.
@@ -292,7 +301,7 @@ func preview(text string) (part, extent string) {
 	if escapedUnits(text) <= maxPreview {
 		return text, "all of it"
 	}
-	lines := strings.Split(text, "\n")
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n") // an LF ends a line and begins none
 	left, n := maxPreview, 0
 	for n < len(lines) {
 		if left -= escapedUnits(lines[n]) + 1; left < 0 {

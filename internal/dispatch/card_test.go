@@ -362,3 +362,18 @@ func contains(list []string, s string) bool {
 	}
 	return false
 }
+
+// TestSettledCardTellsWhatItLeavesOut: what was decided is cut on the settled card as on the pending one, and says so.
+func TestSettledCardTellsWhatItLeavesOut(t *testing.T) {
+	card := testCard(t, text(strings.Repeat("SELECT 1 FROM t;\n", 900)+"DROP TABLE t;\n"))
+	card.Request.State = approvallog.StateGranted
+	card.Request.Decision = &approvallog.Decision{By: "human:alice", At: noon, Seq: 412, Channel: ChannelTelegram}
+	doc := card.Body.Document
+	pending, settled := card.Pending(noon, testNonce(1)), card.Settled()
+	checkHTML(t, settled.HTML)
+	for _, want := range []string{" of 901 lines", doc.Name, doc.SHA256} {
+		if !strings.Contains(pending.HTML, want) || !strings.Contains(settled.HTML, want) {
+			t.Errorf("%q is missing: pending\n%s\nsettled\n%s", want, pending.HTML, settled.HTML)
+		}
+	}
+}

@@ -316,7 +316,7 @@ func (d *Deliveries) stall(id string, phase Phase, reason string) {
 
 func (d *Deliveries) note(rec approvallog.Record, p notedPayload) {
 	log := d.cycle(CycleID{Key: rec.ActionKey, Seq: p.Cycle})
-	if slices.ContainsFunc(log.notes, func(n Note) bool { 
+	if slices.ContainsFunc(log.notes, func(n Note) bool {
 		return n.Approver == p.Approver && n.Channel == p.Channel && n.SenderID == p.SenderID
 	}) {
 		return
