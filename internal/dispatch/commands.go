@@ -40,7 +40,7 @@ func (l *Loop) handleMessage(ctx context.Context, m transport.Message) error {
 			return err
 		}
 	}
-	if !l.speaksIn(m) {
+	if m.Forwarded || !l.speaksIn(m) {
 		return nil
 	}
 	command, argument, _ := strings.Cut(text, " ")
@@ -54,6 +54,8 @@ func (l *Loop) handleMessage(ctx context.Context, m transport.Message) error {
 		l.reply(m, l.statusText())
 	case "/help", "/start":
 		l.reply(m, helpText)
+	case "/approve", "/reject", "/revoke":
+		l.reply(m, "No command decides: the buttons of the card do. /show KEY brings it up; /help says more.")
 	}
 	return nil
 }

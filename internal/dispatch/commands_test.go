@@ -34,7 +34,7 @@ func TestCommands(t *testing.T) {
 		{"/show", "Say which"},
 		{"/show no such", "No request has the key no such"},
 		{"/show k<1>", "Its card is the message that this one answers"},
-		{"/approve k<1>", ""},
+		{"/approve k<1>", "No command decides"},
 		{"approve", ""},
 	} {
 		write(111, testChat, c.command)
@@ -48,8 +48,8 @@ func TestCommands(t *testing.T) {
 	if got := h.state(d.files, "k<1>").State; got != approvallog.StatePending {
 		t.Errorf("a command made it %s", got)
 	}
-	if n := h.sends(); n != 7 {
-		t.Errorf("%d messages were sent, want the card and six replies", n)
+	if n := h.sends(); n != 8 {
+		t.Errorf("%d messages were sent, want the card and seven replies", n)
 	}
 	h.tap(bob, card, "Reject")
 	h.card("k<1>", settled)

@@ -58,6 +58,9 @@ func (l *Loop) handleReply(ctx context.Context, m transport.Message) (handled bo
 		return false, err
 	}
 	said, refusal := readReply(m.Text)
+	if m.Forwarded {
+		refusal = "Nothing was decided: a forwarded message is somebody else's words. Write your own in reply to the card."
+	}
 	if refusal != "" {
 		l.reply(m, (&markup{}).text(refusal).String())
 		return true, nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/approvald/approvald/internal/approvallog"
 	"github.com/approvald/approvald/internal/telegramtest"
+	"github.com/approvald/approvald/internal/transport"
 )
 
 func TestReadReply(t *testing.T) {
@@ -109,6 +110,40 @@ func TestReplies(t *testing.T) {
 	}
 	h.reply(111, m, "revoke")
 	h.told(111, "no grant to take back")
+}
+
+// TestForwardedWordsDecideNothing: what an approver passes on is not what the approver says.
+func TestForwardedWordsDecideNothing(t *testing.T) {
+	h := newHouse(t)
+	d := h.start()
+	h.ask(d.files, "deploy-1", "one", text("x"))
+	card := h.card("deploy-1", withButtons)
+	forward := func(text string, to *transport.MessageRef) {
+		t.Helper()
+		err := d.loop.HandleUpdate(t.Context(), transport.Update{ID: 1 << 40, Received: time.Now(), Message: &transport.Message{
+			ID: 7000, Chat: transport.Chat{ID: testChat}, From: &transport.User{ID: 111}, Text: text, ReplyTo: to, Forwarded: true,
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.tap(alice, card, "Approve")
+	h.card("deploy-1", settled)
+	before := d.log.Head()
+	forward("revoke", &transport.MessageRef{ChatID: testChat, ID: card.ID})
+	h.waitFor("an answer that says so", func(s telegramtest.State) bool {
+		return slices.ContainsFunc(s.Messages(testChat), func(m telegramtest.Message) bool { return strings.Contains(m.Text, "somebody else's words") })
+	})
+	sends := h.sends()
+	forward("/pending", nil)
+	h.reply(111, card, "looks good") // answered after whatever came before it
+	h.told(111, "a reply cannot approve")
+	if n := h.sends(); n != sends+1 {
+		t.Errorf("a forwarded command was answered: %d messages", n-sends)
+	}
+	if after := d.log.Head(); after != before {
+		t.Errorf("the log grew from record %d to %d", before.Seq, after.Seq)
+	}
 }
 
 func (h *house) reply(who int64, m telegramtest.Message, words string) {

@@ -77,6 +77,9 @@ type Message struct {
 	SenderChat *Chat
 	Text       string
 	ReplyTo    *MessageRef
+	// Forwarded is set when the words were first written elsewhere: From passed
+	// them on and may not mean them.
+	Forwarded bool
 	// MigrateTo and MigrateFrom tell that a group became a supergroup.
 	MigrateTo, MigrateFrom int64
 }
@@ -116,6 +119,9 @@ type wireMessage struct {
 	ReplyTo     *wireReplied `json:"reply_to_message"`
 	MigrateTo   int64        `json:"migrate_to_chat_id"`
 	MigrateFrom int64        `json:"migrate_from_chat_id"`
+	// ForwardDate is what servers before Bot API 7.0 send instead of an origin.
+	ForwardOrigin json.RawMessage `json:"forward_origin"`
+	ForwardDate   int64           `json:"forward_date"`
 }
 
 type wireReplied struct {
@@ -191,6 +197,7 @@ func decodeMessage(raw json.RawMessage) (*Message, error) {
 		ID: w.ID, ThreadID: w.ThreadID, Date: time.Unix(w.Date, 0), Chat: *w.Chat,
 		From: w.From, SenderChat: w.SenderChat, Text: w.Text,
 		MigrateTo: w.MigrateTo, MigrateFrom: w.MigrateFrom,
+		Forwarded: present(w.ForwardOrigin) || w.ForwardDate != 0,
 	}
 	if r := w.ReplyTo; r != nil {
 		m.ReplyTo = &MessageRef{ChatID: w.Chat.ID, ID: r.ID}

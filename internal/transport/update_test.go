@@ -61,6 +61,21 @@ func TestDecodeUpdate(t *testing.T) {
 	}
 }
 
+func TestDecodeUpdateTellsForwardedWords(t *testing.T) {
+	for member, want := range map[string]bool{
+		``: false, `,"forward_origin":null`: false,
+		`,"forward_origin":{"type":"user","date":5,"sender_user":{"id":9}}`: true,
+		`,"forward_origin":{"type":"hidden_user"}`:                          true,
+		`,"forward_from":{"id":9},"forward_date":5`:                         true,
+	} {
+		raw := `{"update_id":6,"message":{"message_id":10,"chat":{"id":-5},"text":"revoke"` + member + `}}`
+		u, err := DecodeUpdate(json.RawMessage(raw), time.Time{})
+		if err != nil || u.Message.Forwarded != want {
+			t.Errorf("%s: forwarded %v, error %v", raw, u.Message.Forwarded, err)
+		}
+	}
+}
+
 func TestDecodeUpdateRefusesWithItsID(t *testing.T) {
 	for raw, id := range map[string]int64{
 		``: 0, `null`: 0, `[]`: 0, `{}`: 0, `{"update_id":"5"}`: 0, `{"update_id":1.5}`: 0, `{"update_id":1e30}`: 0,
