@@ -3,6 +3,7 @@ package gate
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/approvald/approvald/internal/approvallog"
@@ -136,7 +137,7 @@ func (g *Gate) judgeNow(ctx context.Context, a admission) (found bool, err error
 func (g *Gate) judge(a admission, now time.Time) (found bool, err error) {
 	if existing, known := g.reqs.Get(a.Key); known {
 		if existing.Digest != a.digest {
-			return false, conflict(existing)
+			return false, conflict(existing, a)
 		}
 		state := existing.StateAt(now)
 		if !a.Again || state == approvallog.StatePending {
@@ -174,10 +175,45 @@ func (g *Gate) mayAskAgain(r approvallog.Request, state approvallog.State) error
 	}
 }
 
-func conflict(r approvallog.Request) error {
+func conflict(r approvallog.Request, a admission) error {
 	return refuse(CodeRequestConflict, "use a new key for a different request; the same key is for retries of the same one",
-		"the key %q is taken by a different request: %s asked at %s for %s, payload %.12s…",
-		clip(r.Key), r.Requester, r.RequestedAt.UTC().Format(time.RFC3339), r.Class, r.PayloadHash)
+		"the key %q is taken by a different request: %s asked at %s for %s, payload %.12s…; what differs: %s",
+		clip(r.Key), r.Requester, r.RequestedAt.UTC().Format(time.RFC3339), r.Class, r.PayloadHash, difference(r, a))
+}
+
+// difference says in what the request that exists is another one than the one now asked for. Of the time to live and the
+// quorum the record holds what the configuration made of them, so that only their being all that is left tells.
+func difference(r approvallog.Request, a admission) string {
+	var list []string
+	differ := func(what string, have, want any) {
+		if have != want {
+			list = append(list, fmt.Sprintf("%s %v, not %v", what, have, want))
+		}
+	}
+	quoted := func(s string) string {
+		if s == "" {
+			return "none"
+		}
+		return fmt.Sprintf("%q", clip(s))
+	}
+	differ("class", r.Class, a.Class)
+	if r.PayloadHash != a.payloadHash {
+		list = append(list, fmt.Sprintf("payload %.12s…, not %.12s…", r.PayloadHash, a.payloadHash))
+	}
+	if r.Summary != a.Summary {
+		list = append(list, fmt.Sprintf("summary %s, not %s", quoted(r.Summary), quoted(a.Summary)))
+	}
+	differ("reversible", r.Reversible, a.Reversible)
+	differ("exclusive key", quoted(r.Exclusive), quoted(a.Exclusive))
+	differ("on behalf of", quoted(r.OnBehalfOf), quoted(a.OnBehalfOf))
+	switch {
+	case len(list) > 0:
+		return strings.Join(list, "; ")
+	case r.Digest == "":
+		return "it was written by another program, which left nothing to compare with"
+	default:
+		return "the time to live or the quorum asked for"
+	}
 }
 
 // checkRoom keeps one asker from burying the others' requests and the approvers.

@@ -41,6 +41,10 @@ func TestRetryAnswersTheRequestThatExists(t *testing.T) {
 func TestAnotherRequestUnderTheKeyIsAConflict(t *testing.T) {
 	g := testGate(t)
 	mustCreate(t, g, newRequest("k"))
+	says := map[string]string{
+		"payload": `not 015abd7f5cc5…`, "class": `class deploy.api, not deploy.web`, "summary": `not "other"`, "reversible": "reversible false, not true",
+		"ttl": "the time to live or the quorum", "quorum": "the time to live or the quorum", "exclusive": `not "x"`, "again": `not "other"`,
+	}
 	for name, change := range map[string]func(*NewRequest){
 		"payload":    func(r *NewRequest) { r.Payload = []byte(`{"a":1}`) },
 		"class":      func(r *NewRequest) { r.Class = "deploy.web" },
@@ -58,6 +62,9 @@ func TestAnotherRequestUnderTheKeyIsAConflict(t *testing.T) {
 			t.Errorf("%s: created", name)
 		}
 		wantCode(t, err, CodeRequestConflict)
+		if !strings.Contains(err.Error(), says[name]) {
+			t.Errorf("%s: it does not say what differs: %v", name, err)
+		}
 	}
 	// A request of another implementation has no digest to compare with.
 	record(t, g, approvallog.EventRequested, "agent:ci", "foreign")

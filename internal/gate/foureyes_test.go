@@ -51,8 +51,12 @@ func TestOnBehalfOfIsNoRetry(t *testing.T) {
 	mustCreate(t, g, newRequest("k"))
 	in := newRequest("k")
 	in.OnBehalfOf = "human:alice"
-	if _, _, err := g.Create(t.Context(), in); ErrorCode(err) != CodeRequestConflict {
+	_, _, err := g.Create(t.Context(), in)
+	if ErrorCode(err) != CodeRequestConflict {
 		t.Errorf("code %q", ErrorCode(err))
+	}
+	if err == nil || !strings.Contains(err.Error(), `on behalf of none, not "human:alice"`) {
+		t.Errorf("it does not say what differs: %v", err)
 	}
 }
 
