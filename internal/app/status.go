@@ -47,10 +47,25 @@ func (a *App) status(ctx context.Context) (gateapi.Status, error) {
 	s.Troubles = a.troubles(dispatch.Alarm{
 		ChatProblem: stats.ChatProblem, ChatClosed: stats.ChatClosed, StorageProblem: stats.StorageProblem, Failing: stats.Failing,
 	})
-	if problem := deliveryProblem(stats); problem != "" {
-		s.Transport.Healthy, s.Transport.Error = false, problem
-	}
+	judgeHealth(&s.Transport, s.Troubles, stats)
 	return s, nil
+}
+
+// judgeHealth makes of what the transport says of itself what holds for people: while a trouble lasts, they are not asked or not
+// heard, however good the exchange with Telegram. What is left out, or has to be set right by somebody, is told beside good health.
+func judgeHealth(way *gateapi.Transport, troubles []gateapi.Trouble, stats dispatch.Stats) {
+	problem := deliveryProblem(stats)
+	switch {
+	case problem != "":
+		way.Healthy, way.Error = false, problem
+	case len(troubles) > 0:
+		way.Healthy = false
+		if way.Error == "" {
+			way.Error = troubles[0].Text
+		}
+	case way.Error == "":
+		way.Error = stats.Degraded
+	}
 }
 
 // deliveryProblem says why requests do not reach a person although updates come in; "" when they do.

@@ -258,6 +258,33 @@ func TestTroubleIsInTheStatus(t *testing.T) {
 	}
 }
 
+// TestHealthIsJudgedByTroubles: a transport that exchanges with Telegram is not healthy while no tap can arrive or nothing be shown.
+func TestHealthIsJudgedByTroubles(t *testing.T) {
+	taken := []gateapi.Trouble{{Code: gateapi.TroubleConflict, Text: "another program polls"}}
+	moved := dispatch.Stats{Degraded: "set telegram.chat_id to it"}
+	for name, c := range map[string]struct {
+		way      gateapi.Transport
+		troubles []gateapi.Trouble
+		stats    dispatch.Stats
+		healthy  bool
+		says     string
+	}{
+		"well":                {way: gateapi.Transport{Healthy: true}, healthy: true},
+		"an old error":        {way: gateapi.Transport{Healthy: true, Error: "refused"}, healthy: true, says: "refused"},
+		"silent yet":          {way: gateapi.Transport{Error: "refused"}, says: "refused"},
+		"no tap can arrive":   {way: gateapi.Transport{Healthy: true}, troubles: taken, says: "another program polls"},
+		"with its own words":  {way: gateapi.Transport{Healthy: true, Error: "409"}, troubles: taken, says: "409"},
+		"not shown":           {way: gateapi.Transport{Healthy: true}, stats: dispatch.Stats{ChatProblem: "kicked"}, says: "kicked"},
+		"the group moved":     {way: gateapi.Transport{Healthy: true}, stats: moved, healthy: true, says: "set telegram.chat_id to it"},
+		"moved and contested": {way: gateapi.Transport{Healthy: true}, troubles: taken, stats: moved, says: "another program polls"},
+	} {
+		judgeHealth(&c.way, c.troubles, c.stats)
+		if c.way.Healthy != c.healthy || c.way.Error != c.says {
+			t.Errorf("%s: healthy %v, %q", name, c.way.Healthy, c.way.Error)
+		}
+	}
+}
+
 func TestContactIsKeptForTheNextDaemon(t *testing.T) {
 	o, _ := testGate(t)
 	a, err := New(o)
