@@ -175,6 +175,7 @@ func (c *Core) tick() {
 			c.evaluate(o)
 		}
 	}
+	c.renewDigests()
 	for _, id := range c.laneIDs() {
 		c.pump(c.lanes[id])
 	}
@@ -346,7 +347,8 @@ func (c *Core) sorted() []*op {
 // evaluate works out what an operation needs now. It may be called at any time and any number of times.
 func (c *Core) evaluate(o *op) {
 	switch {
-	case o.digest != nil && o.pending(): // it is looked at when what it stands for changes
+	case o.digest != nil && o.pending():
+		c.remindDigest(o.digest)
 	case o.pending() && o.req.PastDeadline(c.now):
 		c.stopDelivering(o)
 		if !o.expiring && !c.now.Before(o.expireAgain) {

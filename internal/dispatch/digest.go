@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -41,6 +42,11 @@ type digest struct {
 	// shown is how many requests the message speaks of, and first the oldest of them.
 	shown int
 	first CycleID
+	// newest is the newest request that joined it, showing the newest that the message under way speaks of, spoken that of
+	// the message that is there, and told that of the message when it came: with a sound.
+	newest, showing, spoken, told int64
+	// renewAt is when it is looked at for those that came later.
+	renewAt time.Time
 	// next is when it may be rewritten.
 	next time.Time
 }
@@ -86,7 +92,9 @@ func (c *Core) hold(o *op, chatID int64) bool {
 	}
 	o.held[c.slot(chatID)] = dg
 	dg.held[o.id] = o
+	dg.newest = max(dg.newest, o.id.Seq)
 	c.oweDigest(dg)
+	c.remindOf(dg, o)
 	return true
 }
 
@@ -105,9 +113,9 @@ func (c *Core) release(o *op, chatID int64) {
 	c.endDigest(dg)
 }
 
-// heldByMessage reports whether a digest that people see stands for a request.
+// heldByMessage reports whether a digest that people see names or counts a request.
 func (o *op) heldByMessage() bool {
-	return slices.ContainsFunc(o.held[:], func(dg *digest) bool { return dg != nil && dg.there })
+	return slices.ContainsFunc(o.held[:], func(dg *digest) bool { return dg != nil && dg.speaksOf(o) })
 }
 
 // crowd gathers what waits of a card's group in a lane into a digest, when the group has had its share of single cards.
@@ -126,8 +134,8 @@ func (c *Core) crowd(l *lane, o *op) bool {
 	if len(waiting) < c.minDigest || len(waiting)+l.recent(g, c.now) <= c.maxSingles {
 		return false
 	}
-	// Named after its oldest request; the deputy's after the negative number, since it may begin with the same one.
-	cycle := waiting[0].id.Seq
+	// Named after its newest request; the deputy's after the negative number, since it may end with the same one.
+	cycle := waiting[len(waiting)-1].id.Seq
 	if g.deputy {
 		cycle = -cycle
 	}
@@ -199,7 +207,9 @@ func (c *Core) digestRecorded(d Delivery) {
 	case d.Gone && d.Settled != stateEnded, d.Phase == PhaseUnknown:
 		c.dropDigest(dg)
 	case d.Phase == PhaseSent && o.pending():
-		dg.there = true
+		if !dg.there {
+			dg.there, dg.spoken, dg.told = true, dg.showing, dg.showing
+		}
 		c.oweDigest(dg)
 	}
 }
@@ -210,7 +220,9 @@ func (c *Core) recoverDigests() {
 	for _, d := range c.deliveries.open(KindDigest, PhaseIntended) {
 		c.journal(EventDeliveryUnknown, "", unknownPayload{Delivery: d.ID, Reason: "the daemon stopped before the answer came"})
 	}
-	for _, d := range c.deliveries.open(KindDigest, PhaseSent) {
+	open := c.deliveries.open(KindDigest, PhaseSent)
+	slices.SortStableFunc(open, func(a, b Delivery) int { return cmp.Compare(told(a.Cycle), told(b.Cycle)) })
+	for _, d := range open {
 		g := *d.Group
 		g.deputy = c.isDeputy(d.ChatID)
 		dg := c.digests[g]
@@ -221,10 +233,11 @@ func (c *Core) recoverDigests() {
 			before := c.digests[g]
 			dg = c.openDigest(g, d.ChatID, d.Cycle.Seq)
 			if before != nil {
-				before.op.req.State = stateEnded
+				before.op.req.State = stateReplaced
 			}
 		}
 		dg.delivery, dg.there = d.ID, true
+		dg.spoken, dg.told = told(d.Cycle), told(d.Cycle)
 		if !g.deputy && d.ChatID != c.chat.ID {
 			c.endDigest(dg)
 		}
@@ -256,7 +269,7 @@ func (c *Core) oweDigest(dg *digest) {
 }
 
 // digestDue is what an open digest's message is owed now, nil for nothing. After a restart its buttons cannot be made
-// again, so that it stays as it is until somebody uses one of them.
+// again, so that it stays as it is until somebody uses one of them, or something comes that it does not speak of.
 func (c *Core) digestDue(d Delivery, dg *digest) Action {
 	nonce, known := c.nonces[d.ID]
 	listed := dg.oldest()
@@ -269,6 +282,7 @@ func (c *Core) digestDue(d Delivery, dg *digest) Action {
 
 func (c *Core) digestShows(dg *digest, listed []approvallog.Request) {
 	dg.shown, dg.first, dg.next = len(dg.held), CycleID{listed[0].Key, listed[0].Seq}, c.now.Add(digestPause)
+	dg.showing = dg.newest
 }
 
 // oldest are the first of the requests that a digest stands for.

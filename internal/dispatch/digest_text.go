@@ -40,10 +40,22 @@ func (d Digest) Message(now time.Time, nonce Nonce) Message {
 	return Message{HTML: m.String(), Keyboard: keys}
 }
 
-// Settled is a digest that stands for nothing any more.
-func (d Digest) Settled() Message {
+// Reminder says that the requests of a digest still wait.
+func (d Digest) Reminder() Message {
 	m := &markup{}
-	m.text("ended · no request waits behind this message any more").line()
+	m.text(fmt.Sprintf("⏰ %d still waiting from ", d.Count)).code(field(d.Asker, maxRequester)).text(" · ").code(field(d.Class, maxRequester)).line()
+	m.text("The buttons of the message that this replies to open them as cards, which decide.")
+	return Message{HTML: m.String()}
+}
+
+// Settled is a digest that stands for nothing any more, since its requests ended or since a newer one stands for them.
+func (d Digest) Settled(replaced bool) Message {
+	m := &markup{}
+	if replaced {
+		m.text("replaced · a newer message below stands for what waits").line()
+	} else {
+		m.text("ended · no request waits behind this message any more").line()
+	}
 	m.text("it stood for requests from ").code(field(orElse(d.Asker, "an asker"), maxRequester)).text(" · ").code(field(orElse(d.Class, "any class"), maxRequester))
 	return Message{HTML: m.String()}
 }

@@ -198,10 +198,18 @@ type (
 	// EditDigest rewrites a digest; with a Count of 0 it stands for nothing any more and loses its buttons.
 	EditDigest struct {
 		MessageID    int64
+		Replaced     bool // with a Count of 0: a newer message stands for the requests
 		Asker, Class string
 		Count        int
 		Listed       []approvallog.Request
 		Nonce        Nonce
+	}
+	// RemindDigest says again, in reply to a digest, that its requests wait.
+	RemindDigest struct {
+		Asker, Class string
+		Count        int
+		ThreadID     int64
+		ReplyTo      int64
 	}
 	// StripButtons takes only the buttons off.
 	StripButtons struct{ MessageID int64 }
@@ -216,6 +224,7 @@ func (EditReminder) isAction() {}
 func (SendAbsence) isAction()  {}
 func (SendDigest) isAction()   {}
 func (EditDigest) isAction()   {}
+func (RemindDigest) isAction() {}
 func (StripButtons) isAction() {}
 
 // ResultKind is what came of a Call.

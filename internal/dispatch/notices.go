@@ -139,6 +139,15 @@ func (c *Core) sendNotice(l *lane) {
 		c.call(l, SendDigest{Asker: dg.asker, Class: dg.class, Count: len(dg.held), Listed: listed, ThreadID: c.thread(l), Nonce: c.nonces[dg.delivery]})
 		return
 	}
+	if dg := n.op.digest; dg != nil {
+		d, _ := c.deliveries.ByID(dg.delivery)
+		remind := RemindDigest{Asker: dg.asker, Class: dg.class, Count: len(dg.held), ThreadID: c.thread(l)}
+		if d.ChatID == l.chatID {
+			remind.ReplyTo = d.MessageID
+		}
+		c.call(l, remind)
+		return
+	}
 	card, _ := c.cardAt(n.op.id, c.chat.ID)
 	reply := card.MessageID
 	if card.ChatID != l.chatID {

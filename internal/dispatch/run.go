@@ -316,9 +316,14 @@ func (l *Loop) perform(ctx context.Context, e Call) (transport.Message, error) {
 		return l.o.Sender.SendMessage(ctx, transport.SendMessage{
 			ChatID: e.ChatID, ThreadID: a.ThreadID, Text: m.HTML, ParseMode: parseMode, Keyboard: m.Keyboard,
 		})
+	case RemindDigest:
+		m := Digest{Asker: a.Asker, Class: a.Class, Count: a.Count}.Reminder()
+		return l.o.Sender.SendMessage(ctx, transport.SendMessage{
+			ChatID: e.ChatID, ThreadID: a.ThreadID, Text: m.HTML, ParseMode: parseMode, ReplyTo: a.ReplyTo,
+		})
 	case EditDigest:
 		digest := Digest{Asker: a.Asker, Class: a.Class, Count: a.Count, Listed: a.Listed}
-		m := digest.Settled()
+		m := digest.Settled(a.Replaced)
 		if a.Count > 0 {
 			m = digest.Message(l.o.Now(), a.Nonce)
 		}

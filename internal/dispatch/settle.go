@@ -21,8 +21,9 @@ func owes(d Delivery, want approvallog.State) bool {
 	case KindDigest:
 		return d.Settled == "" && d.MessageID != 0 && !d.Gone
 	case KindReminder:
-		// One whose id never became known cannot be rewritten; it has no buttons either.
-		return d.Settled == "" && d.MessageID != 0
+		// One whose id never became known cannot be rewritten; it has no buttons either. That of a digest stays: the
+		// message that it replies to says more.
+		return d.Cycle.Key != "" && d.Settled == "" && d.MessageID != 0
 	default:
 		return false
 	}
@@ -96,7 +97,7 @@ func (c *Core) due(e *edit) (Action, *op) {
 		case !owes(d, want):
 			return nil, nil
 		case d.Kind == KindDigest:
-			return EditDigest{MessageID: d.MessageID, Asker: d.Group.asker, Class: d.Group.class}, o
+			return EditDigest{MessageID: d.MessageID, Asker: d.Group.asker, Class: d.Group.class, Replaced: want == stateReplaced}, o
 		case d.Kind == KindReminder:
 			return EditReminder{Request: o.req, MessageID: d.MessageID}, o
 		case e.strip != "":
@@ -126,6 +127,9 @@ func (c *Core) edited(l *lane, r Result) {
 	switch r.Kind {
 	case ResultDone:
 		e.failures = 0
+		if dg := t.op.digest; dg != nil && t.state == "" {
+			dg.spoken = dg.showing
+		}
 		if e.strip != "" {
 			c.settled(l, HowButtons, e.strip)
 		} else {

@@ -124,8 +124,14 @@ func (s *sim) checkEnd(d *simDaemon) {
 			s.failf("%v is %s and message %d still has buttons (%+v)", p.Cycle, state, m.id, p)
 		case p.Kind == KindDigest && m.buttons && p.Settled == "" && !stands(d.core, p.Cycle):
 			s.failf("the digest %d stands for nothing and still has buttons (%+v)", m.id, p)
-		case p.Kind == KindReminder && state != approvallog.StatePending && m.state == "" && p.Settled == "":
+		case p.Kind == KindReminder && p.Cycle.Key != "" && state != approvallog.StatePending && m.state == "" && p.Settled == "":
 			s.failf("%v is %s and message %d still says that it waits (%+v)", p.Cycle, state, m.id, p)
+		}
+	}
+	for _, dg := range d.core.digests {
+		p, _ := s.deliveries.ByID(dg.delivery)
+		if m := s.messages[p.MessageID]; m != nil && !m.deleted && m.count < len(dg.held) {
+			s.failf("digest %d speaks of %d requests and stands for %d", m.id, m.count, len(dg.held))
 		}
 	}
 	if st := d.core.Stats(); st.Unsettled != 0 {
@@ -165,10 +171,10 @@ func (s *sim) checkPending(d *simDaemon, req approvallog.Request) {
 	}
 }
 
-// held reports whether a digest that is in the chat stands for a request.
+// held reports whether a digest that is in the chat names or counts a request.
 func held(c *Core, id CycleID, chatID int64) bool {
 	o := c.ops[id]
-	return o != nil && o.held[c.slot(chatID)] != nil && o.held[c.slot(chatID)].there
+	return o != nil && o.held[c.slot(chatID)] != nil && o.held[c.slot(chatID)].speaksOf(o)
 }
 
 // stands reports whether the digest of which this message is a copy stands for any request.

@@ -48,6 +48,7 @@ type simMessage struct {
 	forged  bool // somebody tapped it under another message's id
 	hash    string
 	absence absence
+	count   int // of a digest: how many requests it speaks of
 }
 
 // telegram does what is asked, or not, and says what the daemon hears of it.
@@ -133,9 +134,16 @@ func (s *sim) perform(e Call, lost bool) Result {
 		if !ok || d.Kind != KindDigest || d.ChatID != e.ChatID || a.Count < 1 || len(a.Listed) == 0 {
 			s.failf("digest %+v sent without a recorded intent, or of nothing", a)
 		}
-		return s.deliver(simMessage{place: place{d.Cycle, e.ChatID}, kind: KindDigest, nonce: a.Nonce, buttons: true}, lost)
+		return s.deliver(simMessage{place: place{d.Cycle, e.ChatID}, kind: KindDigest, nonce: a.Nonce, buttons: true, count: a.Count}, lost)
+	case RemindDigest:
+		m := s.messages[a.ReplyTo]
+		if m == nil || m.kind != KindDigest {
+			s.failf("the reminder %+v replies to no digest", a)
+		}
+		return s.deliver(simMessage{place: m.place, kind: KindReminder}, lost)
 	case EditDigest:
 		return s.edit(a.MessageID, lost, func(m *simMessage) {
+			m.count = a.Count
 			if m.buttons = a.Count > 0; m.buttons && m.nonce != a.Nonce {
 				s.failf("an edit gave digest %d the buttons of another", m.id)
 			}

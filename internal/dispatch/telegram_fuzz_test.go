@@ -166,6 +166,6 @@ func FuzzTelegram(f *testing.F) {
 		listed := slices.Repeat([]approvallog.Request{*req}, digestListed)
 		digest := Digest{Asker: req.Requester, Class: req.Class, Count: 37, Listed: listed}
 		api.holds(digest.Message(noon, testNonce(2)), api.message(digest.Message(noon, testNonce(2)), 0))
-		api.holds(digest.Settled(), api.message(digest.Settled(), 0))
+		api.holds(digest.Settled(false), api.message(digest.Settled(false), 0))
 	})
 }
