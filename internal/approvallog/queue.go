@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -19,11 +20,20 @@ var errQueueFull = errors.New("the line did not move")
 type queue struct {
 	path string
 	file *os.File // kept open between turns
+	// pending is a wait that was cut short: the kernel cannot be told to forget it, so the next
+	// wait goes on with it, in the place that it has in the line by now.
+	pending *turn
 }
 
 // enter waits up to wait for the place of the next in line. False without an error means that there
 // are no kernel locks here: the writers then only queue less fairly.
 func (q *queue) enter(ctx context.Context, wait time.Duration) (bool, error) {
+	if t := q.pending; t != nil {
+		q.pending = nil
+		if t.resume() {
+			return q.await(ctx, t, wait)
+		}
+	}
 	if q.file == nil {
 		file, err := os.OpenFile(q.path, os.O_RDWR|os.O_CREATE, 0o600)
 		if err != nil {
@@ -41,34 +51,78 @@ func (q *queue) enter(ctx context.Context, wait time.Duration) (bool, error) {
 	}
 }
 
-// block waits inside the kernel, on a descriptor that is given up when the wait is cut short: the
-// goroutine, which cannot be interrupted, closes it as soon as it gets its turn.
+// block joins the line inside the kernel.
 func (q *queue) block(ctx context.Context, wait time.Duration) (bool, error) {
-	file := q.file
+	t := &turn{file: q.file, wanted: true, got: make(chan error, 1)}
 	q.file = nil
-	turn := make(chan error)
-	abandoned := make(chan struct{})
-	go func() {
-		err := flock(file, syscall.LOCK_EX)
-		select {
-		case turn <- err:
-		case <-abandoned:
-			file.Close()
-		}
-	}()
+	go t.take()
+	return q.await(ctx, t, wait)
+}
+
+func (q *queue) await(ctx context.Context, t *turn, wait time.Duration) (bool, error) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
-	case err := <-turn:
-		q.file = file
+	case err := <-t.got:
+		q.file = t.file
 		return err == nil, nil
 	case <-timer.C:
-		close(abandoned)
+		q.leaveFor(t)
 		return false, errQueueFull
 	case <-ctx.Done():
-		close(abandoned)
+		q.leaveFor(t)
 		return false, context.Cause(ctx)
 	}
+}
+
+// leaveFor gives a wait up; what is still in the kernel is kept for the next one.
+func (q *queue) leaveFor(t *turn) {
+	if !t.abandon() {
+		q.pending = t
+	}
+}
+
+// turn is one wait in the kernel, on a descriptor of its own. It takes a goroutine, and with it a
+// thread, that cannot be interrupted: there is never more than one for a queue.
+type turn struct {
+	file *os.File
+	got  chan error
+
+	mu     sync.Mutex
+	wanted bool // somebody waits for it
+	over   bool // the kernel has answered
+}
+
+// take waits in the kernel. A turn that nobody wants any more is given to the next at once.
+func (t *turn) take() {
+	err := flock(t.file, syscall.LOCK_EX)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.over = true
+	if t.wanted {
+		t.got <- err
+	} else {
+		t.file.Close()
+	}
+}
+
+// resume wants the turn again. False means that it came and went meanwhile.
+func (t *turn) resume() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.wanted = !t.over
+	return t.wanted
+}
+
+// abandon wants the turn no more. True means that it had just come, and was given to the next.
+func (t *turn) abandon() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.wanted = false
+	if t.over {
+		t.file.Close()
+	}
+	return t.over
 }
 
 // leave gives the place to the next.

@@ -45,7 +45,8 @@ func TestKillAtAnyMoment(t *testing.T) {
 	for i := range killRounds {
 		daemon := w.start("up")
 		key := fmt.Sprintf("round:%d", i)
-		requests = append(requests, asked{key, w.start("request", key, "--class", "deploy.production", "--summary", "s", "--wait")})
+		// What cannot be undone is never gathered into a digest: each has a card of its own.
+		requests = append(requests, asked{key, w.start("request", key, "--class", "deploy.production", "--summary", "s", "--irreversible", "--wait")})
 		// Alice taps whatever she sees while the daemon's last moment draws near.
 		moment := time.NewTimer(time.Duration(rand.IntN(120)) * time.Millisecond)
 	tapping:

@@ -36,7 +36,10 @@ func resolve(path string) (string, error) {
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return resolved, err
 	}
-	if _, lerr := os.Lstat(path); lerr == nil {
+	if info, lerr := os.Lstat(path); lerr == nil {
+		if info.Mode()&fs.ModeSymlink == 0 {
+			return resolve(path) // somebody made it meanwhile
+		}
 		return "", err // a link to nowhere
 	}
 	parent := filepath.Dir(path)
