@@ -82,6 +82,18 @@ func TestNotesCountEachApproverOnce(t *testing.T) {
 	}
 }
 
+// TestNotesKeepEachAccount: who approves again from another account is noted again; which of the two counts is judged later.
+func TestNotesKeepEachAccount(t *testing.T) {
+	note := func(sender int64) approvallog.Draft {
+		return journalDraft(EventApprovalNoted, "k", notedPayload{Cycle: 3, Approver: "alice", PayloadHash: "h", Channel: ChannelTelegram, SenderID: sender})
+	}
+	d := journalOf(t, note(111), note(911), note(911))
+	notes := d.Notes(CycleID{"k", 3})
+	if len(notes) != 2 || notes[0].SenderID != 111 || notes[1].SenderID != 911 {
+		t.Errorf("noted %+v", notes)
+	}
+}
+
 func TestEpochs(t *testing.T) {
 	open := func(n int64, url string) approvallog.Draft {
 		return journalDraft(EventEpochOpened, "", epochPayload{Epoch: n, EpochInfo: EpochInfo{WebhookURL: url}})
