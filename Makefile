@@ -33,7 +33,8 @@ test-all: ## everything: race detector, root, strace, small file systems
 	[ "$$(id -u)" = 0 ] || missing="$$missing root"; \
 	[ -z "$$missing" ] || { echo "make test-all: missing:$$missing" >&2; exit 1; }
 	$(GO) test ./internal/dispatch -run Simulation -sim.histories=10000
-	$(GO) test -race -tags all -timeout 15m ./...
+	@# A program under the race detector sleeps a second before it ends; the tests start thousands.
+	GORACE=atexit_sleep_ms=0 $(GO) test -race -tags all -timeout 30m ./...
 
 check: ## formatting, vet, staticcheck, known vulnerabilities, tidy modules
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt -w $$unformatted" >&2; exit 1; }
