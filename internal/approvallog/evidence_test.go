@@ -206,3 +206,37 @@ func TestCutLogIsNotBehind(t *testing.T) {
 		t.Errorf("emptied after the cut: %v", err)
 	}
 }
+
+// TestHomeThatIsJustBeingMadeIsNotDamaged: who looks while another process makes the log, and what a home has only
+// after it, sees an empty gate or the log, never a log that is missing.
+func TestHomeThatIsJustBeingMadeIsNotDamaged(t *testing.T) {
+	for range 300 {
+		path := logPath(t)
+		payloads := filepath.Join(filepath.Dir(filepath.Dir(path)), "payloads")
+		looking, made := openTest(t, path), make(chan error, 1)
+		maker := openTest(t, path)
+		go func() {
+			err := maker.Ensure(context.Background())
+			if err == nil {
+				err = os.MkdirAll(payloads, 0o700)
+			}
+			if err == nil {
+				err = os.WriteFile(filepath.Join(payloads, "bytes"), []byte("{}"), 0o600)
+			}
+			made <- err
+		}()
+		for done := false; !done; {
+			select {
+			case err := <-made:
+				if err != nil {
+					t.Fatal(err)
+				}
+				done = true
+			default:
+			}
+			if err := looking.Refresh(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}

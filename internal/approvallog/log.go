@@ -354,7 +354,7 @@ func (l *Log) inspect() (int64, error) {
 		if l.file != nil {
 			return 0, l.drifted(ReasonLogMissing, "the file was renamed or removed; move it back")
 		}
-		return 0, l.missing()
+		return l.missing()
 	}
 	if err != nil {
 		return 0, err
@@ -402,11 +402,15 @@ func (l *Log) drifted(reason Reason, detail string) error {
 	return &CorruptError{Path: l.opts.Path, Reason: reason, Detail: detail}
 }
 
-// missing tells a fresh home from one whose log is gone: files that are only ever made after the
-// log's first record show that there was one.
-func (l *Log) missing() error {
-	if found := otherState(l.opts.Path); found != "" {
-		return l.drifted(ReasonLogMissing, fmt.Sprintf("the file does not exist, but %s does: this gate had a log. Put it back from a copy", found))
+// missing tells a fresh home, which has an empty log, from one whose log is gone: files that are only
+// ever made after the log show that there was one.
+func (l *Log) missing() (int64, error) {
+	found := otherState(l.opts.Path)
+	if found == "" {
+		return 0, nil
 	}
-	return nil
+	if _, err := os.Stat(l.opts.Path); err == nil {
+		return l.inspect() // both were made since the first look
+	}
+	return 0, l.drifted(ReasonLogMissing, fmt.Sprintf("the file does not exist, but %s does: this gate had a log. Put it back from a copy", found))
 }
