@@ -99,7 +99,7 @@ func (d Draft) validate() error {
 	if d.Event == "" {
 		return fmt.Errorf("%w: no event", ErrInvalid)
 	}
-	if !validActor([]byte(d.Actor)) {
+	if !ValidActor(d.Actor) {
 		return fmt.Errorf("%w: the actor is not human:, agent: or system: and a name", ErrInvalid)
 	}
 	for _, text := range [...]string{d.Event, d.Actor, d.Task, d.ActionKey, d.Channel} {

@@ -1,7 +1,6 @@
 package approvallog
 
 import (
-	"strings"
 	"time"
 
 	"github.com/approvald/approvald/internal/procid"
@@ -174,6 +173,5 @@ func (r Request) Final() bool { return r.State.Final() }
 // ValidActor reports whether s names an actor: human:, agent: or system: and at least one
 // character after it.
 func ValidActor(s string) bool {
-	kind, name, ok := strings.Cut(s, ":")
-	return ok && name != "" && (kind == "human" || kind == "agent" || kind == "system")
+	return validActor([]byte(s))
 }

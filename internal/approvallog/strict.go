@@ -99,6 +99,22 @@ func (s *strictScanner) literal(text string) *strictError {
 	return nil
 }
 
+// separator steps over what stands behind an element or a member: a comma, or the end of what
+// holds it.
+func (s *strictScanner) separator(end byte, detail string) (last bool, err *strictError) {
+	s.space()
+	switch {
+	case s.at(','):
+		s.i++
+		return false, nil
+	case s.at(end):
+		s.i++
+		return true, nil
+	default:
+		return false, s.fail(detail)
+	}
+}
+
 func (s *strictScanner) array(depth int) *strictError {
 	s.i++
 	s.space()
@@ -111,15 +127,8 @@ func (s *strictScanner) array(depth int) *strictError {
 		if err := s.value(depth + 1); err != nil {
 			return err
 		}
-		s.space()
-		switch {
-		case s.at(','):
-			s.i++
-		case s.at(']'):
-			s.i++
-			return nil
-		default:
-			return s.fail("neither , nor ] after an element")
+		if last, err := s.separator(']', "neither , nor ] after an element"); last || err != nil {
+			return err
 		}
 	}
 }
@@ -155,15 +164,8 @@ func (s *strictScanner) object(depth int) *strictError {
 		if err := s.value(depth + 1); err != nil {
 			return err
 		}
-		s.space()
-		switch {
-		case s.at(','):
-			s.i++
-		case s.at('}'):
-			s.i++
-			return nil
-		default:
-			return s.fail("neither , nor } after a member")
+		if last, err := s.separator('}', "neither , nor } after a member"); last || err != nil {
+			return err
 		}
 	}
 }

@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"slices"
+
 	"github.com/spf13/cobra"
 
+	"github.com/approvald/approvald/internal/gate"
 	"github.com/approvald/approvald/internal/gateapi"
 	"github.com/approvald/approvald/internal/visible"
 )
@@ -14,11 +17,10 @@ func newWithdrawCommand(e *env) *cobra.Command {
 		Short: "Take a pending request back; only who made it can",
 		Args:  exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			switch reason {
-			case "cancelled", "superseded", "timeout":
-			case "":
+			switch {
+			case reason == "":
 				return usagef("--reason cancelled", "--reason is missing")
-			default:
+			case !slices.Contains(gate.WithdrawReasons, reason):
 				return usagef("--reason cancelled, superseded or timeout", "--reason %s is none of the reasons", visible.Quote(reason))
 			}
 			by, err := requester(as)

@@ -27,10 +27,7 @@ func (g *Gate) Withdraw(ctx context.Context, key, requester string, peer *Peer, 
 		return approvallog.Request{}, refuse(CodeInvalidRequest, "give cancelled, superseded or timeout", "%q is no reason to withdraw", clip(reason))
 	}
 	const doing = "withdraw"
-	return g.change(ctx, doing, key, func(tx *approvallog.Tx, r approvallog.Request) error {
-		if err := checkIdentity(r, requester, peer, doing); err != nil {
-			return err
-		}
+	return g.changeOwn(ctx, doing, key, requester, peer, func(tx *approvallog.Tx, r approvallog.Request) error {
 		switch r.State {
 		case approvallog.StatePending:
 		case approvallog.StateWithdrawn:
@@ -82,10 +79,7 @@ func (g *Gate) StartExecution(ctx context.Context, key, payloadHash, requester s
 	if err := checkAsker(key, requester); err != nil {
 		return approvallog.Request{}, err
 	}
-	return g.change(ctx, doing, key, func(tx *approvallog.Tx, r approvallog.Request) error {
-		if err := checkIdentity(r, requester, peer, doing); err != nil {
-			return err
-		}
+	return g.changeOwn(ctx, doing, key, requester, peer, func(tx *approvallog.Tx, r approvallog.Request) error {
 		switch r.State {
 		case approvallog.StateGranted:
 		case approvallog.StateStarted, approvallog.StateCompleted, approvallog.StateFailed:
@@ -116,10 +110,7 @@ func (g *Gate) FinishExecution(ctx context.Context, key, requester string, peer 
 	if err := checkAsker(key, requester); err != nil {
 		return approvallog.Request{}, err
 	}
-	return g.change(ctx, doing, key, func(tx *approvallog.Tx, r approvallog.Request) error {
-		if err := checkIdentity(r, requester, peer, doing); err != nil {
-			return err
-		}
+	return g.changeOwn(ctx, doing, key, requester, peer, func(tx *approvallog.Tx, r approvallog.Request) error {
 		switch r.State {
 		case approvallog.StateStarted:
 		case approvallog.StateCompleted, approvallog.StateFailed:
@@ -135,6 +126,18 @@ func (g *Gate) FinishExecution(ctx context.Context, key, requester string, peer 
 			Event: event, Actor: requester, Task: r.Task, ActionKey: key,
 			Payload: executionPayload{Class: r.Class, PayloadHash: r.PayloadHash, ExitCode: &exitCode},
 		})
+	})
+}
+
+// changeOwn is change for the one who asked alone: step runs only when requester and peer are that one.
+func (g *Gate) changeOwn(ctx context.Context, doing, key, requester string, peer *Peer,
+	step func(tx *approvallog.Tx, r approvallog.Request) error,
+) (approvallog.Request, error) {
+	return g.change(ctx, doing, key, func(tx *approvallog.Tx, r approvallog.Request) error {
+		if err := checkIdentity(r, requester, peer, doing); err != nil {
+			return err
+		}
+		return step(tx, r)
 	})
 }
 
