@@ -93,7 +93,7 @@ func longLog(b *testing.B, n int) string {
 	var text bytes.Buffer
 	head, now := Head{}, testClock
 	for i := range n {
-		until := now.Add(24 * time.Hour).Format(timeLayout)
+		until := now.Add(24 * time.Hour).Format(TimeLayout)
 		d := event(EventRequested, "agent:builder", fmt.Sprintf("deploy-%d", i/2), map[string]any{
 			"class": "deploy.production", "summary": "Roll out the new version to all regions", "reversible": true, "execution": "harness",
 			"payload_hash": "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a", "wait_until": until,

@@ -17,8 +17,8 @@ func asking(key string) Draft {
 		Event: EventRequested, Actor: "agent:ci", Task: key, ActionKey: key,
 		Payload: map[string]any{
 			"class": "deploy.production", "summary": "deploy", "payload_hash": fmt.Sprintf("%064x", len(key)), "reversible": false,
-			"execution": "harness", "wait_until": testClock.Add(time.Hour).Format(timeLayout),
-			"approvald": map[string]any{"request_digest": fmt.Sprintf("%064x", 7), "quorum": 1, "expires_at": testClock.Add(time.Hour).Format(timeLayout)},
+			"execution": "harness", "wait_until": testClock.Add(time.Hour).Format(TimeLayout),
+			"approvald": map[string]any{"request_digest": fmt.Sprintf("%064x", 7), "quorum": 1, "expires_at": testClock.Add(time.Hour).Format(TimeLayout)},
 		},
 	}
 }

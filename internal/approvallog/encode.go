@@ -91,7 +91,7 @@ func (r *Record) text(payload []byte) (before, after []byte) {
 		b = appendString(b, r.Task)
 	}
 	b = append(b, `,"ts":"`...)
-	b = r.TS.AppendFormat(b, timeLayout)
+	b = r.TS.AppendFormat(b, TimeLayout)
 	return before, append(b, '"', '}')
 }
 

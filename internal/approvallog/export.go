@@ -158,10 +158,10 @@ func (t *decisionTable) row(r Record, wanted bool) (bool, error) {
 	}
 	requestedSeq, requestedAt := "", ""
 	if a.seq > 0 {
-		requestedSeq, requestedAt = strconv.FormatInt(a.seq, 10), a.at.Format(timeLayout)
+		requestedSeq, requestedAt = strconv.FormatInt(a.seq, 10), a.at.Format(TimeLayout)
 	}
 	cells := []string{
-		strconv.FormatInt(r.Seq, 10), r.TS.Format(timeLayout), r.Event, r.ActionKey, r.Task, a.class, a.summary, a.requester,
+		strconv.FormatInt(r.Seq, 10), r.TS.Format(TimeLayout), r.Event, r.ActionKey, r.Task, a.class, a.summary, a.requester,
 		requestedSeq, requestedAt, r.Actor, r.Channel, note, a.payloadHash, r.Hash,
 	}
 	for i := range cells {

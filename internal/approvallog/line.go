@@ -12,8 +12,9 @@ import (
 const (
 	// algorithm is the only one of the format.
 	algorithm = "sha256/jcs"
-	// timeLayout is how time stamps are written: UTC milliseconds.
-	timeLayout = "2006-01-02T15:04:05.000Z"
+	// TimeLayout is how every time stands in a record and in JSON for programs: RFC 3339, UTC, milliseconds, all digits. Texts of
+	// one length can be compared and cut by programs that know no times.
+	TimeLayout = "2006-01-02T15:04:05.000Z"
 	// maxLine bounds a stored line, and with it what reading a log can make a process hold. Records
 	// that approvald writes are smaller by far: payloads stand in files of their own.
 	maxLine = 16 << 20
@@ -273,7 +274,7 @@ func parseTime(m field) (time.Time, bool) {
 		return time.Time{}, false
 	}
 	b := m.text
-	if len(b) == len(timeLayout) && b[4] == '-' && b[7] == '-' && b[10] == 'T' && b[13] == ':' && b[16] == ':' && b[19] == '.' && b[23] == 'Z' {
+	if len(b) == len(TimeLayout) && b[4] == '-' && b[7] == '-' && b[10] == 'T' && b[13] == ':' && b[16] == ':' && b[19] == '.' && b[23] == 'Z' {
 		year, month, day := digits(b[0:4]), digits(b[5:7]), digits(b[8:10])
 		hour, minute, second, milli := digits(b[11:13]), digits(b[14:16]), digits(b[17:19]), digits(b[20:23])
 		if year >= 0 && month >= 1 && month <= 12 && day >= 1 && day <= 31 && hour >= 0 && hour < 24 &&

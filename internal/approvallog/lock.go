@@ -132,7 +132,7 @@ func escapeGlob(s string) string {
 func (l *appendLock) stamp() error {
 	var random [8]byte
 	crand.Read(random[:])
-	l.self.Created = time.Now().UTC().Format(timeLayout)
+	l.self.Created = time.Now().UTC().Format(TimeLayout)
 	l.self.Nonce = hex.EncodeToString(random[:])
 	record, err := json.Marshal(l.self)
 	if err != nil {

@@ -41,7 +41,7 @@ func FuzzLine(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q accepted, but cannot be made: %v", raw, err)
 		}
-		if len(c.line.ts.text) == len(timeLayout) && !bytes.Equal(again.Raw, raw) {
+		if len(c.line.ts.text) == len(TimeLayout) && !bytes.Equal(again.Raw, raw) {
 			t.Fatalf("%q accepted, made again as %q", raw, again.Raw)
 		}
 	})

@@ -121,7 +121,7 @@ func follows[Hash string | []byte](headSeq int64, headHash Hash, seq int64, prev
 
 // earlier reports whether the time stamp a lies before b.
 func earlier(a, b field) bool {
-	if len(a.text) == len(timeLayout) && len(b.text) == len(timeLayout) {
+	if len(a.text) == len(TimeLayout) && len(b.text) == len(TimeLayout) {
 		return string(a.text) < string(b.text)
 	}
 	x, _ := parseTime(a)

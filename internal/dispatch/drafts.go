@@ -92,7 +92,7 @@ func (s share) decision(event, approver, note string, approvals []Note) *approva
 	}
 	for _, n := range approvals {
 		own.Approvals = append(own.Approvals, ownApproval{
-			By: "human:" + n.Approver, At: n.At.UTC().Format(time.RFC3339Nano), Sender: sender{Channel: n.Channel, ID: n.SenderID},
+			By: "human:" + n.Approver, At: n.At.UTC().Format(approvallog.TimeLayout), Sender: sender{Channel: n.Channel, ID: n.SenderID},
 			Delivery: n.Delivery, NonceSHA256: n.NonceSHA256,
 		})
 	}

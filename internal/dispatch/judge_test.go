@@ -207,8 +207,8 @@ func TestDecisionRecord(t *testing.T) {
 	sum := testNonce(7).Sum()
 	want := `{"class":"deploy.x","payload_hash":"h","sender":{"channel":"telegram","id":111},"approvald":{"delivery":"d1","nonce_sha256":"` + sum +
 		`","chat_id":-5,"message_id":40,"epoch":9,"config_sha256":"cc","approvals":[` +
-		`{"by":"human:bob","at":"2026-05-01T11:59:00Z","sender":{"channel":"terminal","id":1000}},` +
-		`{"by":"human:alice","at":"2026-05-01T12:00:00Z","sender":{"channel":"telegram","id":111},"delivery":"d1","nonce_sha256":"` + sum + `"}]}}`
+		`{"by":"human:bob","at":"2026-05-01T11:59:00.000Z","sender":{"channel":"terminal","id":1000}},` +
+		`{"by":"human:alice","at":"2026-05-01T12:00:00.000Z","sender":{"channel":"telegram","id":111},"delivery":"d1","nonce_sha256":"` + sum + `"}]}}`
 	if string(got) != want {
 		t.Errorf("payload\n%s\nwant\n%s", got, want)
 	}

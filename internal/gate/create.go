@@ -9,9 +9,6 @@ import (
 	"github.com/approvald/approvald/internal/approvallog"
 )
 
-// timeLayout is how times are written into records.
-const timeLayout = "2006-01-02T15:04:05.000Z"
-
 // requestedPayload is the payload of approval.requested.
 type requestedPayload struct {
 	Class       string         `json:"class"`
@@ -247,9 +244,9 @@ func (g *Gate) file(tx *approvallog.Tx, a admission) error {
 	}
 	payload := requestedPayload{
 		Class: a.Class, Summary: a.Summary, PayloadHash: a.payloadHash, Reversible: a.Reversible,
-		EstCostUSD: a.EstCostUSD, Execution: "harness", WaitUntil: until.UTC().Format(timeLayout),
+		EstCostUSD: a.EstCostUSD, Execution: "harness", WaitUntil: until.UTC().Format(approvallog.TimeLayout),
 		Own: requestedExtra{
-			Digest: a.digest, Quorum: a.quorum, ExpiresAt: expires.UTC().Format(timeLayout),
+			Digest: a.digest, Quorum: a.quorum, ExpiresAt: expires.UTC().Format(approvallog.TimeLayout),
 			Exclusive: a.Exclusive, FollowUp: a.FollowUp, OnBehalfOf: a.OnBehalfOf,
 		},
 	}
