@@ -135,7 +135,8 @@ var archiveKeys = []string{"granted", "rejected", "open", "unknown"}
 // prepareArchive makes a gate with a first segment in its archive and more to be archived.
 func prepareArchive(t testing.TB, home string) {
 	t.Helper()
-	g, err := Open(testConfig(home), OpenOptions{})
+	// An hour ago: a segment is named after the millisecond of its cut, and a second cut within one takes one step more.
+	g, err := Open(testConfig(home), OpenOptions{Now: func() time.Time { return time.Now().Add(-time.Hour) }})
 	if err != nil {
 		t.Fatal(err)
 	}
