@@ -35,6 +35,7 @@ type App struct {
 	opts   Options
 	log    *zap.Logger
 	client *transport.Client
+	token  transport.Secret
 	secret transport.Secret // of the webhook; empty when polling
 
 	stages   stages
@@ -51,8 +52,12 @@ type App struct {
 	botLease      *lease.BotLease // the transport actor's own
 	receiverEnded chan struct{}   // closed when no more updates come in
 
+	inForce      inForce
+	reloads      reloads
+	reconfigured chan struct{} // holds something after a reload
+
 	began       time.Time
-	notifier    *notifier // nil when nobody is to be told
+	notifier    *notifier
 	sightings   sightings
 	contact     time.Time // the watch's own: the last that dispatch was told
 	contactLost atomic.Bool
@@ -89,7 +94,11 @@ func New(o Options) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &App{opts: o, began: o.Now(), stages: newStages(), receiverEnded: make(chan struct{}), done: make(chan struct{})}
+	a := &App{
+		opts: o, began: o.Now(), token: token, stages: newStages(), receiverEnded: make(chan struct{}), done: make(chan struct{}),
+		reconfigured: make(chan struct{}, 1),
+	}
+	a.inForce.config, a.inForce.loadedAt = o.Config, a.began
 	secrets := []transport.Secret{token}
 	if o.Config.Transport.Mode == gate.ModeWebhook {
 		if a.secret, err = o.Config.WebhookSecret(token); err != nil {
@@ -107,10 +116,13 @@ func New(o Options) (*App, error) {
 	} else {
 		a.log = NewLogger(o.Stderr, redact)
 	}
-	if argv := o.Config.Attention.OnTrouble; len(argv) > 0 {
-		c := command{argv: argv, gate: o.Gate, redact: a.client.Redactor().String, limit: commandLimit}
-		a.notifier = newNotifier(c.tell, a.log.Named("trouble"))
-	}
+	a.notifier = newNotifier(func() bool { return len(a.config().Attention.OnTrouble) > 0 }, func(ctx context.Context, item news) error {
+		c := command{argv: a.config().Attention.OnTrouble, gate: o.Gate, redact: a.client.Redactor().String, limit: commandLimit}
+		if len(c.argv) == 0 {
+			return nil // it was taken out of the configuration meanwhile
+		}
+		return c.tell(ctx, item)
+	}, a.log.Named("trouble"))
 	a.stopped, a.stop = context.WithCancelCause(context.Background())
 	return a, nil
 }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/oklog/run"
@@ -36,8 +34,8 @@ func (a *App) group() *run.Group {
 		// Signals: after the first one the handler is gone, so a second one kills at once. That is the operator's way out of a stop
 		// that takes too long, and no worse than a crash.
 		g.Add(run.SignalHandler(context.Background(), a.opts.Signals...))
-		// Bystanders: signals that would end a process by default and are no request to stop.
-		actor(g, a.log, "signals", a.drain(), a.outliveSignals)
+		// Other signals: to read the configuration again, and those that would end a process by default and mean nothing here.
+		actor(g, a.log, "signals", a.drain(), a.heedSignals)
 	}
 	{
 		// Lease: take it, then watch that it is still ours.
@@ -68,24 +66,6 @@ func (a *App) group() *run.Group {
 		actor(g, a.log, "service manager", a.drain(), a.report)
 	}
 	return g
-}
-
-// outliveSignals keeps the daemon alive through signals that are not for it. A closed terminal (SIGHUP) must not take the gate
-// away; the configuration is read at start only. SIGPIPE comes from a log reader that went away.
-func (a *App) outliveSignals(ctx context.Context) error {
-	caught := make(chan os.Signal, 4)
-	signal.Notify(caught, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE)
-	for {
-		select {
-		case <-ctx.Done():
-			// They stay caught until the process ends: the clean-ups are still to come.
-			return context.Cause(ctx)
-		case s := <-caught:
-			if s != syscall.SIGPIPE {
-				a.log.Info("signal ignored: restart the daemon to read the configuration again", zap.Stringer("signal", s))
-			}
-		}
-	}
 }
 
 // holdLease takes the gate's lease and ends the daemon when it is lost, or when it was found free and taken again after another
@@ -191,13 +171,14 @@ func (a *App) holdState(ctx context.Context) error {
 		}
 		return dispatch.CloseEpoch(ctx, dispatch.WrapLog(opened.Log()), deliveryLog, deliveries, epoch)
 	})
+	policy := policyOf(a.opts.Config)
 	a.loop = dispatch.New(dispatch.Options{
 		Log: dispatch.WrapLog(a.gate.Log()), Journal: deliveryLog, Requests: a.gate.Requests(), Deliveries: deliveries,
-		Sender: a.client, Payloads: a.gate, Pacer: transport.NewPacer(), Rules: dispatch.RulesOf(a.opts.Config),
-		Chat:     dispatch.Chat{ID: a.opts.Config.Telegram.ChatID, ThreadID: a.opts.Config.Telegram.MessageThreadID, FollowMigration: true},
-		Deputy:   dispatch.Chat{ID: a.opts.Config.Attention.DeputyChatID},
-		Reminder: a.opts.Config.Attention.Reminder, LastContact: a.lastContact(), NoteContact: a.noteContact,
-		ConfigHash: a.opts.Config.Hash, Epoch: epoch, Check: a.lease.Check, Logger: a.log.Named("dispatch"), Drain: (a.drain() - a.drainReceiver()) / 2,
+		Sender: a.client, Payloads: a.gate, Pacer: transport.NewPacer(), Rules: policy.Rules,
+		Chat:     dispatch.Chat{ID: a.opts.Config.Telegram.ChatID, ThreadID: policy.ThreadID, FollowMigration: true},
+		Deputy:   policy.Deputy,
+		Reminder: policy.Reminder, LastContact: a.lastContact(), NoteContact: a.noteContact,
+		ConfigHash: policy.ConfigHash, Epoch: epoch, Check: a.lease.Check, Logger: a.log.Named("dispatch"), Drain: (a.drain() - a.drainReceiver()) / 2,
 	})
 	a.stages.epoch.reach()
 	a.gate.Log().KeepSnapshot(ctx)

@@ -32,11 +32,12 @@ type news struct {
 	trouble gateapi.Trouble
 }
 
-// notifier decides when the operator's command is run, and runs it, one at a time. A nil notifier tells nobody.
+// notifier decides when the operator's command is run, and runs it, one at a time.
 type notifier struct {
-	queue chan news
-	run   func(context.Context, news) error
-	log   *zap.Logger
+	queue  chan news
+	wanted func() bool // is there a command at the moment?
+	run    func(context.Context, news) error
+	log    *zap.Logger
 
 	// Of the goroutine that calls consider.
 	told  map[string]gateapi.Trouble // beginnings that were told, until their end is
@@ -44,16 +45,20 @@ type notifier struct {
 	begun map[string]time.Time       // the last beginning that was told
 }
 
-func newNotifier(run func(context.Context, news) error, log *zap.Logger) *notifier {
+func newNotifier(wanted func() bool, run func(context.Context, news) error, log *zap.Logger) *notifier {
 	return &notifier{
-		queue: make(chan news, maxNews), run: run, log: log,
+		queue: make(chan news, maxNews), wanted: wanted, run: run, log: log,
 		told: make(map[string]gateapi.Trouble), gone: make(map[string]time.Time), begun: make(map[string]time.Time),
 	}
 }
 
 // consider takes the troubles of this moment and queues what is to be told about them.
 func (n *notifier) consider(now time.Time, troubles []gateapi.Trouble) {
-	if n == nil {
+	if !n.wanted() {
+		// A command that comes later is told what is wrong then.
+		clear(n.told)
+		clear(n.gone)
+		clear(n.begun)
 		return
 	}
 	present := make(map[string]bool, len(troubles))
@@ -93,9 +98,6 @@ func (n *notifier) offer(item news) bool {
 // serve runs the command for what is queued, until ctx ends. A command that fails is logged and not run again: what it is for may
 // be over by then.
 func (n *notifier) serve(ctx context.Context) {
-	if n == nil {
-		return
-	}
 	for {
 		select {
 		case <-ctx.Done():

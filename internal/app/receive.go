@@ -56,39 +56,47 @@ func (a *App) receive(ctx context.Context) error {
 // lookAtChat warns about a chat that no card can reach, before the first request finds out. It refuses nothing: the bot may be
 // let into the chat at any time, which is looked for until it is.
 func (a *App) lookAtChat(ctx context.Context) {
-	chats := []int64{a.opts.Config.Telegram.ChatID}
-	if deputy := a.opts.Config.Attention.DeputyChatID; deputy != 0 {
-		chats = append(chats, deputy)
-	}
-	for warned := false; ; warned = true {
-		trouble := ""
-		for _, chat := range chats {
-			_, err := a.client.GetChat(ctx, chat)
-			remedy := chatRemedy(transport.ClassOf(err))
-			if remedy == "" {
-				continue
-			}
-			if !warned {
-				a.log.Warn("a chat of the gate cannot be reached; requests are kept until it can", zap.Int64("chat_id", chat), zap.Error(err), zap.String("remedy", remedy))
-			}
-			if trouble == "" {
-				trouble = fmt.Sprintf("chat %d cannot be reached: %v; %s", chat, err, remedy)
-			}
-		}
+	for warned := false; ; {
+		trouble := a.chatProblem(ctx, !warned)
+		warned = trouble != ""
 		a.mu.Lock()
 		a.chatTrouble = trouble
 		a.mu.Unlock()
-		if trouble == "" {
-			return
-		}
 		again := time.NewTimer(lookAtChatEvery)
+		if trouble == "" {
+			again.Stop()
+		}
 		select {
 		case <-ctx.Done():
 			again.Stop()
 			return
+		case <-a.reconfigured:
+			again.Stop()
 		case <-again.C:
 		}
 	}
+}
+
+// chatProblem looks at the gate's chats once.
+func (a *App) chatProblem(ctx context.Context, warn bool) (trouble string) {
+	chats := []int64{a.opts.Config.Telegram.ChatID}
+	if deputy := a.config().Attention.DeputyChatID; deputy != 0 {
+		chats = append(chats, deputy)
+	}
+	for _, chat := range chats {
+		_, err := a.client.GetChat(ctx, chat)
+		remedy := chatRemedy(transport.ClassOf(err))
+		if remedy == "" {
+			continue
+		}
+		if warn {
+			a.log.Warn("a chat of the gate cannot be reached; requests are kept until it can", zap.Int64("chat_id", chat), zap.Error(err), zap.String("remedy", remedy))
+		}
+		if trouble == "" {
+			trouble = fmt.Sprintf("chat %d cannot be reached: %v; %s", chat, err, remedy)
+		}
+	}
+	return trouble
 }
 
 // lookAtChatEvery is how often a chat that could not be reached at start is looked at again.

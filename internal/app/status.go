@@ -27,6 +27,7 @@ func (a *App) status(ctx context.Context) (gateapi.Status, error) {
 		Transport: gateapi.Transport{Mode: a.opts.Config.Transport.Mode},
 		Pending:   pending,
 		Unsettled: stats.Unsettled,
+		Config:    a.inForce.status(),
 	}
 	a.mu.Lock()
 	r, trouble := a.receiver, a.trouble

@@ -75,7 +75,7 @@ func TestATroubleThatBlinksHasNotEnded(t *testing.T) {
 
 // TestWhenTheOperatorIsTold plays a trouble that comes, goes and comes again.
 func TestWhenTheOperatorIsTold(t *testing.T) {
-	n := newNotifier(nil, zap.NewNop())
+	n := newNotifier(func() bool { return true }, nil, zap.NewNop())
 	now := noon
 	told := func() (list []string) {
 		for {
@@ -125,13 +125,24 @@ func TestWhenTheOperatorIsTold(t *testing.T) {
 			t.Errorf("step %d: told %q, want %q", i, got, step.want)
 		}
 	}
-	var nobody *notifier
-	nobody.consider(now, []gateapi.Trouble{{Code: "deaf"}})
-	nobody.serve(t.Context())
+	// The command is taken out of the configuration and put back: it is told what is wrong then.
+	wanted := true
+	n.wanted = func() bool { return wanted }
+	long := gateapi.Trouble{Code: "storage", Since: now.Add(-time.Hour)}
+	for _, step := range []struct {
+		wanted bool
+		want   int
+	}{{true, 1}, {true, 1}, {false, 1}, {true, 2}} {
+		wanted = step.wanted
+		n.consider(now, []gateapi.Trouble{long})
+		if len(n.queue) != step.want {
+			t.Errorf("%d things were told, want %d", len(n.queue), step.want)
+		}
+	}
 }
 
 func TestWhatTheCommandCannotKeepUpWithIsToldLater(t *testing.T) {
-	n := newNotifier(nil, zap.NewNop())
+	n := newNotifier(func() bool { return true }, nil, zap.NewNop())
 	var troubles []gateapi.Trouble
 	for i := range maxNews + 3 {
 		troubles = append(troubles, gateapi.Trouble{Code: fmt.Sprint(i), Since: noon})

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -57,6 +58,7 @@ func (e *env) printStatus(st gateapi.Status) {
 	if st.Transport.Error != "" {
 		e.ui.line("            %s", st.Transport.Error)
 	}
+	e.printConfig(st.Config)
 	if st.Damage != "" {
 		e.ui.line("log         %s: %s", e.ui.bold("damaged"), told(st.Damage))
 	}
@@ -68,6 +70,22 @@ func (e *env) printStatus(st gateapi.Status) {
 	e.ui.line("undelivered %d", len(st.Undelivered))
 	for _, u := range st.Undelivered {
 		e.ui.line("  %s: %s, since %s", u.Key, u.Reason, stamp(u.Since))
+	}
+}
+
+// printConfig tells of a configuration that is not wholly in force.
+func (e *env) printConfig(c *gateapi.Config) {
+	if c == nil {
+		return
+	}
+	if c.Error != "" {
+		e.ui.line("config      %s: the file is at fault, and what was read at %s stays in force", e.ui.bold("not reloaded"), stamp(c.LoadedAt))
+		for line := range strings.Lines(c.Error) {
+			e.ui.line("            %s", strings.TrimSpace(line))
+		}
+	}
+	if len(c.NeedsRestart) > 0 {
+		e.ui.line("config      %s for %s", e.ui.bold("needs a restart"), strings.Join(c.NeedsRestart, ", "))
 	}
 }
 

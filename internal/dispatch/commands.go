@@ -31,7 +31,7 @@ func (l *Loop) handleMessage(ctx context.Context, m transport.Message) error {
 		l.mailbox.put(ChatMigrated{From: m.Chat.ID, To: m.MigrateTo})
 		return nil
 	}
-	if m.From == nil || m.From.IsBot || m.SenderChat != nil || !l.o.Rules.Known(m.From.ID) {
+	if m.From == nil || m.From.IsBot || m.SenderChat != nil || !l.policy().Rules.Known(m.From.ID) {
 		return nil
 	}
 	text := strings.TrimSpace(m.Text)

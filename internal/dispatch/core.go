@@ -150,6 +150,8 @@ func (c *Core) Step(now time.Time, ev Event) []Effect {
 		}
 	case Contacted:
 		c.contacted(ev.At)
+	case Configured:
+		c.configured(ev)
 	case Ticked:
 	}
 	c.tick()

@@ -42,7 +42,8 @@ func (r Rule) named(id string) (Approver, bool) {
 // need is the quorum that holds: the record's or the rule's, whichever is stricter.
 func (r Rule) need(req approvallog.Request) int { return max(1, req.Quorum, r.Quorum) }
 
-// Rules is the configuration as far as deciding goes. Its answers must not change while a Loop uses it.
+// Rules is the configuration as far as deciding goes. Its answers do not change: a
+// configuration that is read again makes other Rules.
 type Rules interface {
 	// Rule is the rule that holds for a class.
 	Rule(class string) Rule

@@ -15,7 +15,8 @@ import (
 	"github.com/approvald/approvald/internal/transport"
 )
 
-// Options configure a Loop. All but Now, Drain and Logger are needed.
+// Options configure a Loop. All but Now, Drain and Logger are needed. Rules, Deputy, Reminder, ConfigHash and the chat's topic are
+// what holds at first; see [Loop.Configure].
 type Options struct {
 	Log        Log
 	Journal    Log
@@ -65,6 +66,10 @@ type Loop struct {
 
 	draining bool // nothing new is begun
 
+	// current is the policy in force. Decisions hold deciding for reading from the look at it until they are on disk.
+	current  atomic.Pointer[Policy]
+	deciding sync.RWMutex
+
 	mailbox mailbox
 	home    atomic.Int64   // the chat where the cards go now
 	running sync.WaitGroup // effects that are being run
@@ -104,6 +109,7 @@ func New(o Options) *Loop {
 		fatal:     make(chan error, 1),
 		cancelled: make(map[int64]context.CancelFunc),
 	}
+	l.current.Store(&Policy{Rules: o.Rules, ConfigHash: o.ConfigHash, Deputy: o.Deputy, Reminder: o.Reminder, ThreadID: o.Chat.ThreadID})
 	l.home.Store(o.Chat.ID)
 	l.calls, l.stopCalls = context.WithCancel(context.Background())
 	return l

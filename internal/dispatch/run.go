@@ -181,7 +181,7 @@ func (l *Loop) prepare(req approvallog.Request) Event {
 // card reads what a card shows. It is read anew for each message, so that the loop's memory does not grow with what
 // waits.
 func (l *Loop) card(req approvallog.Request) (Card, error) {
-	card := Card{Request: req, Rule: l.o.Rules.Rule(req.Class)}
+	card := Card{Request: req, Rule: l.policy().Rules.Rule(req.Class)}
 	canonical, file, err := l.o.Payloads.Payload(req.PayloadHash)
 	if err != nil {
 		return card, fmt.Errorf("read the payload: %w", err)
@@ -299,7 +299,7 @@ func (l *Loop) perform(ctx context.Context, e Call) (transport.Message, error) {
 			ChatID: e.ChatID, MessageID: a.MessageID, Text: card.Settled().HTML, ParseMode: parseMode,
 		})
 	case SendReminder:
-		m := Card{Request: a.Request, Rule: l.o.Rules.Rule(a.Request.Class), Approved: a.Approved}.Reminder(l.o.Now())
+		m := Card{Request: a.Request, Rule: l.policy().Rules.Rule(a.Request.Class), Approved: a.Approved}.Reminder(l.o.Now())
 		return l.o.Sender.SendMessage(ctx, transport.SendMessage{
 			ChatID: e.ChatID, ThreadID: a.ThreadID, Text: m.HTML, ParseMode: parseMode, ReplyTo: a.ReplyTo,
 		})
@@ -398,7 +398,7 @@ func (l *Loop) answer(do func(context.Context) error, slots chan struct{}) {
 }
 
 func (l *Loop) menu(ctx context.Context, e Menu) error {
-	card := Card{Request: e.Request, Rule: l.o.Rules.Rule(e.Request.Class)}
+	card := Card{Request: e.Request, Rule: l.policy().Rules.Rule(e.Request.Class)}
 	keys := card.Keyboard(e.Nonce)
 	if e.Reasons {
 		keys = ReasonKeyboard(card.Rule.RejectReasons, e.Nonce)

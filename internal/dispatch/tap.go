@@ -11,7 +11,7 @@ import (
 // the update: no send and no edit is in its way.
 func (l *Loop) handleTap(ctx context.Context, t transport.Tap) error {
 	tap := Tap{SenderID: t.From.ID, Bot: t.From.IsBot, ChatID: t.ChatID, MessageID: t.MessageID, Data: t.Data}
-	button, ruling, ok := Screen(tap, l.o.Rules)
+	button, ruling, ok := Screen(tap, l.policy().Rules)
 	if ok {
 		var err error
 		if ruling, err = l.rule(ctx, tap, button); err != nil {
@@ -31,7 +31,11 @@ func (l *Loop) rule(ctx context.Context, tap Tap, b Button) (Ruling, error) {
 // ruleOn judges by what is known here, and once more under the append lock when that leads to a record. find looks for
 // the card that the person means; it is called where the journal's fold is still.
 func (l *Loop) ruleOn(ctx context.Context, tap Tap, b Button, find func() (Delivery, bool)) (Ruling, error) {
-	ev := Evidence{Now: l.o.Now(), Epoch: l.o.Epoch, ConfigHash: l.o.ConfigHash}
+	// A policy that is put in force meanwhile waits for this decision, if there is one.
+	l.deciding.RLock()
+	defer l.deciding.RUnlock()
+	in := l.policy()
+	ev := Evidence{Now: l.o.Now(), Epoch: l.o.Epoch, ConfigHash: in.ConfigHash}
 	lookUp := func() {
 		ev.Delivery, ev.Found = find()
 		ev.Notes = l.o.Deliveries.Notes(ev.Delivery.Cycle)
@@ -48,7 +52,7 @@ func (l *Loop) ruleOn(ctx context.Context, tap Tap, b Button, find func() (Deliv
 		return Ruling{}, err
 	}
 	if !ev.Found {
-		return Judge(tap, b, ev, l.o.Rules), nil
+		return Judge(tap, b, ev, in.Rules), nil
 	}
 	if err := l.o.Log.Refresh(ctx); err != nil {
 		return Ruling{}, err
@@ -56,7 +60,7 @@ func (l *Loop) ruleOn(ctx context.Context, tap Tap, b Button, find func() (Deliv
 	if err := l.o.Log.View(func() { ev.Request, _ = l.o.Requests.Get(ev.Delivery.Cycle.Key) }); err != nil {
 		return Ruling{}, err
 	}
-	r := Judge(tap, b, ev, l.o.Rules)
+	r := Judge(tap, b, ev, in.Rules)
 	if r.Record == nil && r.Note == nil {
 		return r, nil
 	}
@@ -66,7 +70,7 @@ func (l *Loop) ruleOn(ctx context.Context, tap Tap, b Button, find func() (Deliv
 		var err error
 		r, err = settleQuorum(ctx, l.o.Journal, l.o.Requests, l.mine, tx, func() Ruling {
 			lookUp()
-			return Judge(tap, b, ev, l.o.Rules)
+			return Judge(tap, b, ev, in.Rules)
 		})
 		return err
 	})

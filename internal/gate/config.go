@@ -56,6 +56,7 @@ type Config struct {
 	Requests  Limits
 	Rules     []ClassRule
 	Attention Attention
+	Metrics   Metrics
 }
 
 // Telegram is where the gate's cards go, and with which bot.
@@ -312,6 +313,7 @@ func (c *Config) read(n *node) {
 	c.readLimits(n.table("requests"))
 	c.readRules(n)
 	c.readAttention(n)
+	c.Metrics.read(n.table("metrics"))
 	n.rest()
 }
 

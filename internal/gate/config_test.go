@@ -59,6 +59,9 @@ reject_reasons = ["wrong environment", "not now"]
 [[rules]]
 class = "*"
 approvers = ["bob"]
+
+[metrics]
+listen = "127.0.0.1:9464"
 `
 
 // smallConfig is the least that is accepted; a test appends to it.
@@ -91,6 +94,7 @@ func TestConfigurationIsReadWhole(t *testing.T) {
 			{Class: "*", Approvers: []string{"bob"}},
 		},
 		Attention: Attention{OnTrouble: []string{"/usr/local/bin/page-me", "--gate", "prod"}, Reminder: 0.5, DeputyChatID: 222},
+		Metrics:   Metrics{Listen: "127.0.0.1:9464"},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %#v\nwant %#v", got, want)

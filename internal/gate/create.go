@@ -50,7 +50,7 @@ func (g *Gate) admit(r NewRequest) (admission, error) {
 	if err := r.check(); err != nil {
 		return admission{}, err
 	}
-	rule := g.cfg.Rule(r.Class)
+	rule := g.Config().Rule(r.Class)
 	a := admission{NewRequest: r, payloadHash: hashHex(r.Payload), quorum: max(rule.Quorum, r.Quorum), ttl: rule.TTL}
 	if r.TTL > 0 {
 		a.ttl = min(a.ttl, r.TTL)
@@ -64,7 +64,7 @@ func (g *Gate) admit(r NewRequest) (admission, error) {
 			"a quorum of %d can never be reached: %s", a.quorum, who)
 	}
 	var err error
-	a.digest, err = r.digest(g.cfg.Gate, a.payloadHash)
+	a.digest, err = r.digest(g.Config().Gate, a.payloadHash)
 	return a, err
 }
 
@@ -215,7 +215,7 @@ func difference(r approvallog.Request, a admission) string {
 
 // checkRoom keeps one asker from burying the others' requests and the approvers.
 func (g *Gate) checkRoom(a admission, now time.Time) error {
-	limits := g.cfg.Requests
+	limits := g.Config().Requests
 	if n := g.reqs.PendingCount(now, ""); n >= limits.MaxPending {
 		return refuse(CodeQueueFull, "wait until some are decided, or raise requests.max_pending",
 			"%d requests are pending, and this gate takes no more from %d on; %q was not filed", n, limits.MaxPending, clip(a.Key))

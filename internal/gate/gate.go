@@ -38,7 +38,7 @@ type OpenOptions struct {
 // Gate is one open gate: its configuration and its log. Its methods may be called from any number
 // of goroutines.
 type Gate struct {
-	cfg   Config
+	cfg   atomic.Pointer[Config]
 	paths Paths
 	fs    durable.FS
 	now   func() time.Time
@@ -54,7 +54,8 @@ type Gate struct {
 // Open opens the gate's log, which verifies it, and writes nothing. A gate that was never used has
 // an empty log.
 func Open(cfg Config, o OpenOptions) (*Gate, error) {
-	g := &Gate{cfg: cfg, paths: cfg.Paths(), fs: o.FS, now: o.Now, reqs: approvallog.NewRequests(), prober: o.Prober}
+	g := &Gate{paths: cfg.Paths(), fs: o.FS, now: o.Now, reqs: approvallog.NewRequests(), prober: o.Prober}
+	g.cfg.Store(&cfg)
 	if g.now == nil {
 		g.now = time.Now
 	}
@@ -93,8 +94,12 @@ func (g *Gate) Close() error {
 	return g.log.Close()
 }
 
-// Config answers the gate's configuration.
-func (g *Gate) Config() Config { return g.cfg }
+// Config answers the gate's configuration that is in force.
+func (g *Gate) Config() Config { return *g.cfg.Load() }
+
+// Reconfigure puts another configuration of the same gate in force for all requests that are judged from now on. Where the gate's
+// files are does not change by it; see [RestartFor] for what else does not.
+func (g *Gate) Reconfigure(cfg Config) { g.cfg.Store(&cfg) }
 
 // Paths answers where the gate's files are.
 func (g *Gate) Paths() Paths { return g.paths }

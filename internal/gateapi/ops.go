@@ -67,6 +67,19 @@ type Status struct {
 	// Troubles are what keeps people from being asked or heard at the moment; never
 	// null.
 	Troubles []Trouble `json:"troubles"`
+	// Config is the configuration that the daemon goes by, nil when none answers.
+	Config *Config `json:"config,omitempty"`
+}
+
+// Config is how a daemon stands to its configuration file.
+type Config struct {
+	File     string    `json:"file"`
+	SHA256   string    `json:"sha256"` // of the text that is in force
+	LoadedAt time.Time `json:"loaded_at"`
+	// Error says why the file's later text is not in force, empty when nothing was refused.
+	Error string `json:"error,omitempty"`
+	// NeedsRestart are the keys whose new values take effect with the next start; never null.
+	NeedsRestart []string `json:"needs_restart"`
 }
 
 // Undelivered is a request that cannot be shown to anybody for now.

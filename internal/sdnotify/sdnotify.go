@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Notifier sends state to the service manager. The zero value and nil send nothing.
@@ -61,6 +63,16 @@ func (n *Notifier) WatchdogInterval() time.Duration {
 
 // Ready says that the service can do its whole work, with a line for `systemctl status`.
 func (n *Notifier) Ready(status string) error { return n.send("READY=1", statusLine(status)) }
+
+// Reloading says that the configuration is being read again; Ready ends that. The time of the monotonic clock that goes with it lets
+// systemd tell the answer to its own signal from an earlier one (Type=notify-reload).
+func (n *Notifier) Reloading() error {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return fmt.Errorf("notify the service manager: %w", err)
+	}
+	return n.send("RELOADING=1", "MONOTONIC_USEC="+strconv.FormatInt(now.Nano()/1000, 10))
+}
 
 // Stopping says that a clean stop has begun.
 func (n *Notifier) Stopping(status string) error { return n.send("STOPPING=1", statusLine(status)) }
