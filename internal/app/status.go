@@ -18,7 +18,7 @@ func (a *App) status(ctx context.Context) (gateapi.Status, error) {
 		return gateapi.Status{}, err
 	}
 	pending := 0
-	if err := log.View(func() { pending = a.gate.Requests().PendingCount(a.opts.Now(), "") }); err != nil {
+	if err := log.View(func() { pending, _ = a.gate.Requests().PendingCount(a.opts.Now(), "") }); err != nil {
 		return gateapi.Status{}, err
 	}
 	s := gateapi.Status{

@@ -91,20 +91,20 @@ func (m field) object(v any) bool {
 // the last one holds of it.
 func (q *Requests) BeginSegment(recent map[string][]time.Time, epoch int64) {
 	q.epoch = max(q.epoch, epoch)
-	for requester, times := range recent {
+	for asker, times := range recent {
 		if len(times) > 0 {
-			q.created[requester] = slices.Clone(times)
+			q.created[asker] = slices.Clone(times)
 		}
 	}
 }
 
-// Recent are the times within the hour before now at which requesters opened cycles.
+// Recent are the times within the hour before now at which each asker opened cycles.
 func (q *Requests) Recent(now time.Time) map[string][]time.Time {
 	recent := make(map[string][]time.Time)
-	for requester, times := range q.created {
+	for asker, times := range q.created {
 		for _, t := range times {
 			if t.After(now.Add(-creationWindow)) {
-				recent[requester] = append(recent[requester], t)
+				recent[asker] = append(recent[asker], t)
 			}
 		}
 	}

@@ -34,8 +34,8 @@ type Requests struct {
 	resting   []*entry                     // in entries and not pending, those that rest longest first
 	pending   map[string]*entry            // keys whose state is StatePending, past their deadline or not
 	exclusive map[string]map[string]*entry // exclusive key -> its pending requests by action key
-	created   map[string][]time.Time       // requester -> times of the cycles it opened within creationWindow
-	sweepAt   int                          // how many requesters created may hold before it is swept
+	created   map[string][]time.Time       // asker -> times of the cycles it opened within creationWindow
+	sweepAt   int                          // how many askers created may hold before it is swept
 	room      int                          // how many entries may rest
 	spare     *entry                       // one that was let go of, to be used again; nil for none
 	epoch     int64                        // the highest that a decision names
@@ -128,17 +128,20 @@ func (q *Requests) Pending() []Request {
 	return list
 }
 
-// PendingCount is the number of requests that can still be decided at now: of all requesters, or
-// of the one named.
-func (q *Requests) PendingCount(now time.Time, requester string) int {
-	n := 0
+// PendingCount is the number of requests that can still be decided at now, and how many of them are those of the asker
+// ([Request.Asker]).
+func (q *Requests) PendingCount(now time.Time, asker string) (all, own int) {
 	for e := range maps.Values(q.pending) {
 		r := e.shown()
-		if !r.PastDeadline(now) && (requester == "" || r.Requester == requester) {
-			n++
+		if r.PastDeadline(now) {
+			continue
+		}
+		all++
+		if asker != "" && r.Asker() == asker {
+			own++
 		}
 	}
-	return n
+	return all, own
 }
 
 // ExclusiveHolder returns the request that holds the exclusive key at now, if any. Of several,
@@ -154,11 +157,11 @@ func (q *Requests) ExclusiveHolder(exclusive string, now time.Time) (Request, bo
 	return holder, holder.Seq != 0
 }
 
-// CreatedSince is how many cycles the requester opened at or after since, which must lie within
-// the last hour of the log.
-func (q *Requests) CreatedSince(requester string, since time.Time) int {
+// CreatedSince is how many cycles the asker ([Request.Asker]) opened at or after since, which must lie
+// within the last hour of the log.
+func (q *Requests) CreatedSince(asker string, since time.Time) int {
 	n := 0
-	for _, t := range q.created[requester] {
+	for _, t := range q.created[asker] {
 		if !t.Before(since) {
 			n++
 		}
@@ -303,15 +306,16 @@ func (q *Requests) rest(e *entry) {
 }
 
 // noteCreation remembers a creation and forgets those that have left the window, so that memory
-// does not grow with history. Requesters that ask no more are looked for only when their number
+// does not grow with history. Askers that ask no more are looked for only when their number
 // has doubled: each creation costs a constant amount on average.
 func (q *Requests) noteCreation(r Request) {
 	oldest := r.RequestedAt.Add(-creationWindow)
-	times := q.created[r.Requester]
+	asker := r.Asker()
+	times := q.created[asker]
 	for len(times) > 0 && times[0].Before(oldest) {
 		times = times[1:]
 	}
-	q.created[r.Requester] = append(times, r.RequestedAt)
+	q.created[asker] = append(times, r.RequestedAt)
 	if len(q.created) <= q.sweepAt {
 		return
 	}
@@ -347,6 +351,7 @@ func (e *entry) open(rec Record) {
 		FollowUp:    p.own.followUp.string(),
 		Digest:      p.own.digest.string(),
 		Peer:        p.own.peer(),
+		WriterUID:   p.own.writerUID.userID(),
 		OnBehalfOf:  p.own.onBehalfOf.string(),
 		Previous:    e.cycle.State,
 	}

@@ -58,9 +58,9 @@ func (q *Requests) Restore(state []byte) error {
 			err = fmt.Errorf("the log has no pending request %q", s.Pending[i])
 		}
 	}
-	for requester, times := range s.Created {
+	for asker, times := range s.Created {
 		if err == nil && len(times) == 0 {
-			err = fmt.Errorf("nothing is said of requester %q", requester)
+			err = fmt.Errorf("nothing is said of asker %q", asker)
 		}
 	}
 	if err != nil {

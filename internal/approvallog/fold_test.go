@@ -207,7 +207,7 @@ func TestPastItsDeadlineAPendingRequestIsExpired(t *testing.T) {
 	if got := r.StateAt(deadline); got != StateExpired {
 		t.Errorf("at the deadline: %s", got)
 	}
-	if q.PendingCount(deadline, "") != 0 || len(q.Pending()) != 1 {
+	if n, _ := q.PendingCount(deadline, ""); n != 0 || len(q.Pending()) != 1 {
 		t.Error("the request must not count as decidable, and must stay listed until its end is recorded")
 	}
 }
@@ -366,7 +366,7 @@ func checkFold(t *rapid.T, q *Requests, records []Record) {
 	if !slices.Equal(pending, listed) {
 		t.Fatalf("pending: got %v, want %v", listed, pending)
 	}
-	if got := q.PendingCount(now, ""); got != decidable {
+	if got, _ := q.PendingCount(now, ""); got != decidable {
 		t.Fatalf("decidable: got %d, want %d", got, decidable)
 	}
 	for _, x := range []string{"x1", "x2"} {
@@ -418,4 +418,28 @@ func FuzzFoldTakesAnyPayload(f *testing.F) {
 			t.Errorf("request = %+v", r)
 		}
 	})
+}
+
+// TestAskersAreToldApartByUserID: whoever the kernel named, or who named itself while writing the files, is one asker under
+// any name; only where no user id is known does the name count.
+func TestAskersAreToldApartByUserID(t *testing.T) {
+	var h history
+	for i, r := range []struct{ actor, own string }{
+		{"agent:a", `{"uid":1000,"pid":7}`},
+		{"agent:b", `{"uid":1000,"pid":8}`},
+		{"agent:c", `{"writer_uid":1000}`},
+		{"agent:a", `{"writer_uid":1001}`},
+		{"agent:a", `{}`},
+		{"agent:a", `{"writer_uid":-1}`},
+		{"agent:a", `{"uid":1002,"writer_uid":1000}`},
+	} {
+		h.add(EventRequested, r.actor, string(rune('p'+i)), `{"approvald":`+r.own+`}`)
+	}
+	q := h.fold(t)
+	for asker, want := range map[string]int{"uid:1000": 3, "uid:1001": 1, "uid:1002": 1, "agent:a": 2, "agent:b": 0, "": 0} {
+		all, own := q.PendingCount(foldStart, asker)
+		if created := q.CreatedSince(asker, foldStart); all != 7 || own != want || created != want {
+			t.Errorf("%q: %d of %d pending, %d created, want %d", asker, own, all, created, want)
+		}
+	}
 }

@@ -20,10 +20,10 @@ type members struct {
 }
 
 type ownMembers struct {
-	expiresAt, quorum, exclusive, followUp, digest, uid, pid, onBehalfOf, approvals field
-	runner, reason                                                                  field
-	epoch                                                                           field
-	carried, follows                                                                field // see carry.go
+	expiresAt, quorum, exclusive, followUp, digest, uid, pid, writerUID, onBehalfOf, approvals field
+	runner, reason                                                                             field
+	epoch                                                                                      field
+	carried, follows                                                                           field // see carry.go
 }
 
 type senderMembers struct{ channel field }
@@ -93,6 +93,8 @@ func ownMembersOf(object []byte) (m ownMembers) {
 			m.digest = f
 		case "uid":
 			m.uid = f
+		case "writer_uid":
+			m.writerUID = f
 		case "on_behalf_of":
 			m.onBehalfOf = f
 		case "pid":
@@ -249,12 +251,22 @@ func (m ownMembers) quorumOrOne() int {
 }
 
 func (m ownMembers) peer() *Peer {
-	uid, ok := m.uid.integer(64)
-	if !ok || uid < 0 || uid > 1<<32-1 {
+	uid := m.uid.userID()
+	if uid == nil {
 		return nil
 	}
 	pid, _ := m.pid.integer(32)
-	return &Peer{UID: uint32(uid), PID: int32(pid)}
+	return &Peer{UID: *uid, PID: int32(pid)}
+}
+
+// userID reads a user id; nil for anything else.
+func (m field) userID() *uint32 {
+	n, ok := m.integer(64)
+	if !ok || n < 0 || n > 1<<32-1 {
+		return nil
+	}
+	uid := uint32(n)
+	return &uid
 }
 
 // approvalList are the approvals that name a person; an element with a time that is none does not

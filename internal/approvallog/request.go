@@ -1,6 +1,7 @@
 package approvallog
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/approvald/approvald/internal/procid"
@@ -89,6 +90,9 @@ type Request struct {
 	Digest string `json:"-"`
 	// Peer is who connected to the agents' socket, nil when the request came another way.
 	Peer *Peer `json:"-"`
+	// WriterUID is the user id of the program that filed the request by writing the files, by its own word; nil when the
+	// request came another way, or from a program that does not say.
+	WriterUID *uint32 `json:"-"`
 	// OnBehalfOf is the person for whom the asker says to ask, human:NAME, empty for none.
 	OnBehalfOf string `json:"-"`
 	// Revision counts the records that changed this cycle after the one that opened it.
@@ -117,6 +121,31 @@ type Decision struct {
 type Approval struct {
 	By string    `json:"by"`
 	At time.Time `json:"at"`
+}
+
+// Asker tells askers apart who share a gate: by the user id where one is known, since the name is of the asker's own
+// choosing, else by the name.
+func (r Request) Asker() string { return AskerOf(r.Requester, r.Peer, r.WriterUID) }
+
+// AskerOf is [Request.Asker] for a request that is not filed yet. It is "uid:" and a number, which is no actor's name, or
+// the requester.
+func AskerOf(requester string, peer *Peer, writerUID *uint32) string {
+	switch {
+	case peer != nil:
+		return "uid:" + strconv.FormatUint(uint64(peer.UID), 10)
+	case writerUID != nil:
+		return "uid:" + strconv.FormatUint(uint64(*writerUID), 10)
+	default:
+		return requester
+	}
+}
+
+// UID is the user id of whoever asked: the kernel's word, else that of a program that wrote the files; nil for unknown.
+func (r Request) UID() *uint32 {
+	if r.Peer != nil {
+		return &r.Peer.UID
+	}
+	return r.WriterUID
 }
 
 // Peer is the process that asked, as the kernel named it (SO_PEERCRED).

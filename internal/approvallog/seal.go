@@ -60,7 +60,7 @@ func (s Seal) valid() error {
 // sealed is what a segment's seal file holds.
 type sealed struct {
 	Seal
-	// Recent are the times of the last hour before the cut at which requesters opened requests: what
+	// Recent are the times of the last hour before the cut at which each asker opened requests: what
 	// limits their rate must not begin anew because of a cut.
 	Recent map[string][]time.Time `json:"recent,omitempty"`
 	// Epoch is the highest that a decision names in the segment and those before it.

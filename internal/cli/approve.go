@@ -189,7 +189,7 @@ func (d desk) possible(verb string, req approvallog.Request) error {
 		return &gate.Error{Code: gate.CodeNotGranted, Message: what + "it is " + visible.Line(stateText(req)), Hint: "there is no grant to take back"}
 	}
 	if req.State == approvallog.StatePending {
-		if !slices.ContainsFunc(rule.Deciders(req.Requester, req.OnBehalfOf, req.Peer), func(a gate.Approver) bool { return a.ID == d.Person }) {
+		if !slices.ContainsFunc(rule.Deciders(req.Requester, req.OnBehalfOf, req.UID()), func(a gate.Approver) bool { return a.ID == d.Person }) {
 			return &gate.Error{Code: gate.CodeNotAllowed, Message: what + "it was asked by or for " + me + ", who may not decide it", Hint: "another approver has to decide"}
 		}
 		return nil

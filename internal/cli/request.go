@@ -60,10 +60,11 @@ func (a *askFlags) request(cmd *cobra.Command, key string) (gate.NewRequest, err
 	if err != nil {
 		return gate.NewRequest{}, err
 	}
+	uid := uint32(os.Geteuid())
 	return gate.NewRequest{
 		Key: key, Class: a.class, Summary: a.summary, Task: a.task, Requester: by,
 		TTL: a.ttl, Quorum: a.quorum, Exclusive: a.exclusive,
-		Reversible: !a.irreversible, Again: a.again, OnBehalfOf: a.onBehalfOf,
+		Reversible: !a.irreversible, Again: a.again, OnBehalfOf: a.onBehalfOf, WriterUID: &uid,
 	}, nil
 }
 

@@ -112,6 +112,8 @@ func printRequest(line func(string, ...any), r approvallog.Request) {
 	asker := r.Requester
 	if r.Peer != nil {
 		asker += fmt.Sprintf(" (uid %d, pid %d)", r.Peer.UID, r.Peer.PID)
+	} else if r.WriterUID != nil {
+		asker += fmt.Sprintf(" (uid %d, by its own word)", *r.WriterUID)
 	}
 	line("requester: %s", asker)
 	if r.OnBehalfOf != "" {

@@ -185,6 +185,8 @@ func (c Card) asker(m *markup) {
 	m.code(field(req.Key, maxKey)).text(" · ").code(field(req.Requester, maxRequester))
 	if req.Peer != nil {
 		m.text(fmt.Sprintf(" (uid %d)", req.Peer.UID))
+	} else if req.WriterUID != nil {
+		m.text(fmt.Sprintf(" (uid %d, by its own word)", *req.WriterUID))
 	}
 	if req.OnBehalfOf != "" {
 		m.text(" · for ").code(field(req.OnBehalfOf, maxRequester))

@@ -319,7 +319,7 @@ func repeats(v Verdict, who Approver, req approvallog.Request) bool {
 
 // excludes reports whether four eyes keep this approver from deciding: the request is their own.
 func (r Rule) excludes(who Approver, req approvallog.Request) bool {
-	return r.FourEyes && gate.Approver{ID: who.ID, UID: who.UID}.Asks(req.Requester, req.OnBehalfOf, req.Peer)
+	return r.FourEyes && gate.Approver{ID: who.ID, UID: who.UID}.Asks(req.Requester, req.OnBehalfOf, req.UID())
 }
 
 func reasonOf(b Button, rule Rule) (string, bool) {

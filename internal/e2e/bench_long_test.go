@@ -63,7 +63,7 @@ func longLog(w *world, path string, n int) {
 // longWorld is a gate with a long log.
 func longWorld(b *testing.B) *world {
 	w := newWorldWith(b, telegramtest.Options{}, func(_ *world, config string) string {
-		return config + "\n[requests]\nmax_pending = 10000\nper_requester_per_hour = 100000\n"
+		return config + "\n[requests]\nmax_pending = 20000\nper_requester_per_hour = 100000\n"
 	})
 	longLog(w, filepath.Join(w.home, "log", "events.jsonl"), longRecords)
 	return w
@@ -79,7 +79,7 @@ func BenchmarkRequest(b *testing.B) {
 	}{
 		{"empty", func(b *testing.B) *world {
 			return newWorld(b, func(_ *world, config string) string {
-				return config + "\n[requests]\nmax_pending = 10000\nper_requester_per_hour = 100000\n"
+				return config + "\n[requests]\nmax_pending = 20000\nper_requester_per_hour = 100000\n"
 			})
 		}, 15 * time.Millisecond},
 		{"million", longWorld, 30 * time.Millisecond},

@@ -108,10 +108,10 @@ func (t *node) uid(seen map[uint32]string) *uint32 {
 }
 
 // Asks reports whether a request is the approver's own: made under their name, from their user id, or on their behalf.
-func (a Approver) Asks(requester, onBehalfOf string, peer *Peer) bool {
+func (a Approver) Asks(requester, onBehalfOf string, uid *uint32) bool {
 	_, name, _ := strings.Cut(requester, ":")
 	return strings.EqualFold(name, a.ID) || strings.EqualFold(onBehalfOf, a.Actor()) ||
-		a.UID != nil && peer != nil && peer.UID == *a.UID
+		a.UID != nil && uid != nil && *uid == *a.UID
 }
 
 // ApproverByUserID answers the approver with this Telegram user id.
@@ -229,11 +229,11 @@ func (r Rule) Allows(a Approver) bool { return slices.Contains(r.Approvers, a) }
 
 // Deciders are the approvers whose word counts for a request: all of the rule's, and under four eyes those of them who
 // did not ask.
-func (r Rule) Deciders(requester, onBehalfOf string, peer *Peer) []Approver {
+func (r Rule) Deciders(requester, onBehalfOf string, uid *uint32) []Approver {
 	if !r.FourEyes {
 		return r.Approvers
 	}
-	return slices.DeleteFunc(slices.Clone(r.Approvers), func(a Approver) bool { return a.Asks(requester, onBehalfOf, peer) })
+	return slices.DeleteFunc(slices.Clone(r.Approvers), func(a Approver) bool { return a.Asks(requester, onBehalfOf, uid) })
 }
 
 // Rule answers what holds for a class. The first rule that matches counts; it can only narrow:

@@ -101,6 +101,10 @@ type Limits struct {
 	PerRequesterPerHour int
 }
 
+// PendingShare is how many requests of one asker may be pending at a time: half of what the gate takes, rounded up, so
+// that there is room for somebody else's however many one asks.
+func (l Limits) PendingShare() int { return (l.MaxPending + 1) / 2 }
+
 // FindConfig answers the path of the gate's configuration: the one named by flag, else
 // $XDG_CONFIG_HOME/approvald/GATE.toml (by default under ~/.config), else
 // /etc/approvald/GATE.toml. It never looks into the working directory, where an agent can write.

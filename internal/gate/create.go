@@ -25,6 +25,7 @@ type requestedExtra struct {
 	Digest    string  `json:"request_digest"`
 	UID       *uint32 `json:"uid,omitempty"`
 	PID       *int32  `json:"pid,omitempty"`
+	WriterUID *uint32 `json:"writer_uid,omitempty"`
 	Quorum    int     `json:"quorum"`
 	ExpiresAt string  `json:"expires_at"`
 	Exclusive string  `json:"exclusive,omitempty"`
@@ -55,7 +56,7 @@ func (g *Gate) admit(r NewRequest) (admission, error) {
 	if r.TTL > 0 {
 		a.ttl = min(a.ttl, r.TTL)
 	}
-	if have, left := len(rule.Approvers), len(rule.Deciders(r.Requester, r.OnBehalfOf, r.Peer)); a.quorum > left {
+	if have, left := len(rule.Approvers), len(rule.Deciders(r.Requester, r.OnBehalfOf, r.uid())); a.quorum > left {
 		who := fmt.Sprintf("%d may decide %s", left, r.Class)
 		if left < have {
 			who += ", since four eyes leave out whoever asks"
@@ -213,18 +214,34 @@ func difference(r approvallog.Request, a admission) string {
 	}
 }
 
-// checkRoom keeps one asker from burying the others' requests and the approvers.
+// checkRoom keeps one asker from burying the others' requests and the approvers. Askers are told apart by the user id,
+// where one is known: taking another name gains nobody any room.
 func (g *Gate) checkRoom(a admission, now time.Time) error {
 	limits := g.Config().Requests
-	if n := g.reqs.PendingCount(now, ""); n >= limits.MaxPending {
+	asker := approvallog.AskerOf(a.Requester, a.Peer, a.WriterUID)
+	all, own := g.reqs.PendingCount(now, asker)
+	if share := limits.PendingShare(); own >= share && own > 0 && all < limits.MaxPending {
+		return refuse(CodeQueueFull, "wait until some of them are decided, or withdraw some; one asker gets half of requests.max_pending",
+			"%d requests of %s are pending, and this gate takes no more from one asker from %d on; %q was not filed",
+			own, askerName(a.Requester, asker), share, clip(a.Key))
+	}
+	if n := all; n >= limits.MaxPending {
 		return refuse(CodeQueueFull, "wait until some are decided, or raise requests.max_pending",
 			"%d requests are pending, and this gate takes no more from %d on; %q was not filed", n, limits.MaxPending, clip(a.Key))
 	}
-	if n := g.reqs.CreatedSince(a.Requester, now.Add(-time.Hour)); n >= limits.PerRequesterPerHour {
+	if n := g.reqs.CreatedSince(asker, now.Add(-time.Hour)); n >= limits.PerRequesterPerHour {
 		return refuse(CodeRateLimited, "ask less often, or raise requests.per_requester_per_hour",
-			"%s has made %d requests within the last hour, and this gate takes no more from %d on; %q was not filed", a.Requester, n, limits.PerRequesterPerHour, clip(a.Key))
+			"%s has made %d requests within the last hour, and this gate takes no more from %d on; %q was not filed", askerName(a.Requester, asker), n, limits.PerRequesterPerHour, clip(a.Key))
 	}
 	return nil
+}
+
+// askerName is how an asker is called in a message: by the name, and by the user id that counts in its place.
+func askerName(requester, asker string) string {
+	if uid, isUID := strings.CutPrefix(asker, "uid:"); isUID {
+		return fmt.Sprintf("%s (uid %s, under whatever name)", requester, uid)
+	}
+	return requester
 }
 
 // file appends the records that open the cycle.
@@ -252,6 +269,8 @@ func (g *Gate) file(tx *approvallog.Tx, a admission) error {
 	}
 	if a.Peer != nil {
 		payload.Own.UID, payload.Own.PID = &a.Peer.UID, &a.Peer.PID
+	} else {
+		payload.Own.WriterUID = a.WriterUID
 	}
 	task := a.Task
 	if task == "" {

@@ -177,7 +177,7 @@ func contains(s string, parts ...string) bool {
 func TestNobodyBuriesTheOthers(t *testing.T) {
 	clock := newTestClock()
 	cfg := testConfig(filepath.Join(t.TempDir(), ".approval"))
-	cfg.Requests.MaxPending, cfg.Requests.PerRequesterPerHour = 4, 3
+	cfg.Requests.MaxPending, cfg.Requests.PerRequesterPerHour = 7, 3
 	g := openGate(t, cfg, OpenOptions{Now: clock.Now})
 	of := func(requester, key string) NewRequest {
 		r := newRequest(key)
@@ -190,7 +190,10 @@ func TestNobodyBuriesTheOthers(t *testing.T) {
 	}
 	_, _, err := g.Create(t.Context(), of("a", "a3"))
 	wantCode(t, err, CodeRateLimited)
-	mustCreate(t, g, of("b", "b0"))
+	for i := range 3 {
+		mustCreate(t, g, of("b", fmt.Sprint("b", i)))
+	}
+	mustCreate(t, g, of("d", "d0"))
 	_, _, err = g.Create(t.Context(), of("c", "c0"))
 	wantCode(t, err, CodeQueueFull)
 	if _, created, err := g.Create(t.Context(), of("a", "a0")); err != nil || created {
@@ -205,6 +208,53 @@ func TestNobodyBuriesTheOthers(t *testing.T) {
 	// The first of the three leaves the hour.
 	clock.advance(57*time.Minute + time.Second)
 	mustCreate(t, g, of("a", "a3"))
+}
+
+// TestNewNamesGainNoRoom: an asker whose user id is known has one share of the gate, whatever it calls itself and whichever
+// way it comes.
+func TestNewNamesGainNoRoom(t *testing.T) {
+	clock := newTestClock()
+	cfg := testConfig(filepath.Join(t.TempDir(), ".approval"))
+	cfg.Requests.MaxPending, cfg.Requests.PerRequesterPerHour = 9, 8
+	g := openGate(t, cfg, OpenOptions{Now: clock.Now})
+	of := func(n int, set func(*NewRequest)) NewRequest {
+		r := newRequest(fmt.Sprint("k", n))
+		r.Requester = fmt.Sprint("agent:name-", n)
+		set(&r)
+		return r
+	}
+	socket := func(uid uint32) func(*NewRequest) {
+		return func(r *NewRequest) { r.Peer = &Peer{UID: uid, PID: 7} }
+	}
+	files := func(uid uint32) func(*NewRequest) { return func(r *NewRequest) { r.WriterUID = &uid } }
+	for n := range 3 {
+		mustCreate(t, g, of(n, socket(1000)))
+	}
+	for n := range 2 {
+		mustCreate(t, g, of(3+n, files(1000)))
+	}
+	_, _, err := g.Create(t.Context(), of(5, socket(1000)))
+	wantCode(t, err, CodeQueueFull)
+	if !contains(err.Error(), "5 requests of agent:name-5 (uid 1000, under whatever name)", "k5") {
+		t.Errorf("the refusal does not say whose requests they are: %v", err)
+	}
+	_, _, err = g.Create(t.Context(), of(5, files(1000)))
+	wantCode(t, err, CodeQueueFull)
+	// There is room for everybody else, until the gate as a whole is full.
+	mustCreate(t, g, of(6, socket(1001)))
+	mustCreate(t, g, of(7, func(*NewRequest) {}))
+	// What is decided makes room, but not in the hour.
+	for n := range 5 {
+		record(t, g, approvallog.EventRejected, "human:alice", fmt.Sprint("k", n))
+	}
+	for n := range 3 {
+		mustCreate(t, g, of(10+n, files(1000)))
+	}
+	_, _, err = g.Create(t.Context(), of(13, socket(1000)))
+	wantCode(t, err, CodeRateLimited)
+	if !contains(err.Error(), "uid 1000") {
+		t.Errorf("the refusal does not say whose requests they are: %v", err)
+	}
 }
 
 func TestConfigurationNarrowsWhatTheAskerGives(t *testing.T) {

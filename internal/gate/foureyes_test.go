@@ -21,6 +21,7 @@ func TestFourEyesCountOnlyOthers(t *testing.T) {
 		{"an approver's name", func(r *NewRequest) { r.Requester, r.Quorum = "agent:Alice", 2 }, ClassRule{FourEyes: true}, CodeInvalidRequest},
 		{"on behalf of an approver", func(r *NewRequest) { r.OnBehalfOf, r.Quorum = "human:bob", 2 }, ClassRule{FourEyes: true}, CodeInvalidRequest},
 		{"an approver's user id", func(r *NewRequest) { r.Peer, r.Quorum = &Peer{UID: 1000}, 2 }, ClassRule{FourEyes: true}, CodeInvalidRequest},
+		{"an approver's user id, by the files", func(r *NewRequest) { r.WriterUID, r.Quorum = uid(1000), 2 }, ClassRule{FourEyes: true}, CodeInvalidRequest},
 		{"one of two is left", func(r *NewRequest) { r.OnBehalfOf = "human:bob" }, ClassRule{FourEyes: true}, ""},
 		{"nobody is left", func(r *NewRequest) { r.OnBehalfOf = "human:bob" }, ClassRule{FourEyes: true, Approvers: []string{"bob"}}, CodeInvalidRequest},
 		{"no four eyes", func(r *NewRequest) { r.OnBehalfOf, r.Quorum = "human:bob", 2 }, ClassRule{}, ""},

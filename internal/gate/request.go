@@ -53,6 +53,18 @@ type NewRequest struct {
 
 	// Peer is who connected, nil when the request did not come through the socket.
 	Peer *Peer
+	// WriterUID is the user id of a program that files the request by writing the files itself, nil for the daemon. It is
+	// recorded where there is no Peer: whoever may write the files could write another, so that it guards against a
+	// program that runs wild, not against a forger.
+	WriterUID *uint32
+}
+
+// uid is the user id of whoever asks, nil for unknown.
+func (r NewRequest) uid() *uint32 {
+	if r.Peer != nil {
+		return &r.Peer.UID
+	}
+	return r.WriterUID
 }
 
 var className = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*)*$`)

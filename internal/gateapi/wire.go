@@ -109,6 +109,7 @@ type detail struct {
 	FollowUp   string                 `json:"follow_up,omitempty"`
 	Digest     string                 `json:"digest,omitempty"`
 	Peer       *approvallog.Peer      `json:"peer,omitempty"`
+	WriterUID  *uint32                `json:"writer_uid,omitempty"`
 	Revision   int                    `json:"revision"`
 	Previous   approvallog.State      `json:"previous,omitempty"`
 	Ending     *approvallog.Ending    `json:"ending,omitempty"`
@@ -119,7 +120,7 @@ type detail struct {
 func encodeRequest(r approvallog.Request, created bool) requestReply {
 	return requestReply{Request: r, Created: created, Detail: detail{
 		WaitUntil: r.WaitUntil, Reversible: r.Reversible, EstCostUSD: r.EstCostUSD,
-		Exclusive: r.Exclusive, FollowUp: r.FollowUp, Digest: r.Digest, Peer: r.Peer,
+		Exclusive: r.Exclusive, FollowUp: r.FollowUp, Digest: r.Digest, Peer: r.Peer, WriterUID: r.WriterUID,
 		Revision: r.Revision, Previous: r.Previous, Ending: r.Ending,
 		Approvals: r.Approvals, Execution: r.Execution,
 	}}
@@ -128,7 +129,7 @@ func encodeRequest(r approvallog.Request, created bool) requestReply {
 func (p requestReply) decode() approvallog.Request {
 	r, d := p.Request, p.Detail
 	r.WaitUntil, r.Reversible, r.EstCostUSD = d.WaitUntil, d.Reversible, d.EstCostUSD
-	r.Exclusive, r.FollowUp, r.Digest, r.Peer = d.Exclusive, d.FollowUp, d.Digest, d.Peer
+	r.Exclusive, r.FollowUp, r.Digest, r.Peer, r.WriterUID = d.Exclusive, d.FollowUp, d.Digest, d.Peer, d.WriterUID
 	r.Revision, r.Previous, r.Ending = d.Revision, d.Previous, d.Ending
 	r.Approvals, r.Execution = d.Approvals, d.Execution
 	return r
