@@ -66,7 +66,7 @@ func (c *Core) failing() []Failing {
 			if dg.there || len(queued) == maxFailing {
 				break
 			}
-			add(o)
+			add(o.op)
 		}
 	}
 	slices.SortFunc(queued, func(a, b *op) int { return compareCycles(a.id, b.id) })

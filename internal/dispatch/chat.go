@@ -77,20 +77,23 @@ func (c *Core) showWanted(ev ShowWanted) {
 }
 
 // next is the place in the lane of the card that is to go out next, -1 for none: one that somebody asked to see; else
-// one of the asker who was served longest ago, the oldest of that asker's. So a request goes out at the next turn,
-// however many of another asker wait.
+// one of the asker who was served longest ago, and of that asker's names the one that was, the oldest under that name. So a
+// request goes out at the next turn, however many of another asker wait, and however many names that one takes.
 func (c *Core) next(l *lane) int {
 	best := -1
 	var first bool
-	var turn int64
+	var turn, nameTurn int64
 	for i, id := range l.cards {
 		o := c.ops[id]
 		if o == nil || o.next.After(c.now) {
 			continue
 		}
-		served := l.served[o.req.Requester]
-		if best < 0 || o.first && !first || o.first == first && served < turn {
-			best, first, turn = i, o.first, served
+		if best >= 0 && first && !o.first {
+			continue
+		}
+		served, named := l.served[seat{asker: o.asker}], l.served[seat{o.asker, o.req.Requester}]
+		if best < 0 || o.first && !first || served < turn || served == turn && named < nameTurn {
+			best, first, turn, nameTurn = i, o.first, served, named
 		}
 	}
 	return best
@@ -99,14 +102,17 @@ func (c *Core) next(l *lane) int {
 // keptTurns is how many turns of a lane are remembered at least, so that memory does not grow with the number of askers.
 const keptTurns = 1024
 
-// serve counts a turn of an asker.
-func (l *lane) serve(asker string) {
+// seat is an asker in the order of turns, or one of an asker's names.
+type seat struct{ asker, name string }
+
+// serve counts a turn of a request's asker.
+func (l *lane) serve(o *op) {
 	if l.served == nil {
-		l.served = make(map[string]int64)
+		l.served = make(map[seat]int64)
 	}
 	l.turn++
-	l.served[asker] = l.turn
+	l.served[seat{asker: o.asker}], l.served[seat{o.asker, o.req.Requester}] = l.turn, l.turn
 	if len(l.served) > 2*keptTurns {
-		maps.DeleteFunc(l.served, func(_ string, turn int64) bool { return turn <= l.turn-keptTurns })
+		maps.DeleteFunc(l.served, func(_ seat, turn int64) bool { return turn <= l.turn-keptTurns })
 	}
 }

@@ -73,6 +73,7 @@ type Core struct {
 type op struct {
 	id        CycleID
 	req       approvallog.Request
+	asker     string    // who really asks
 	documents int       // needed before the card, -1 while unknown
 	next      time.Time // not to be tried before
 	attempts  int
@@ -90,7 +91,7 @@ type op struct {
 }
 
 func newOp(id CycleID, req approvallog.Request) *op {
-	return &op{id: id, req: req, documents: -1, retry: make(map[int64]string)}
+	return &op{id: id, req: req, asker: req.Asker(), documents: -1, retry: make(map[int64]string)}
 }
 
 const expiryRetry = time.Second

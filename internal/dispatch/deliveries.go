@@ -33,9 +33,11 @@ type Delivery struct {
 	Kind        Kind
 	Cycle       CycleID
 	Epoch       int64
+	Seq         int64 // of the record that its sending began with
 	NonceSHA256 string
 	PayloadHash string
 	Group       *group  // of a digest
+	Newest      int64   // of a digest, see told
 	Absence     absence // of word of one
 	ChatID      int64
 	ThreadID    int64
@@ -154,6 +156,14 @@ func (d *Deliveries) Of(c CycleID) iter.Seq[Delivery] {
 	}
 }
 
+// first is the oldest delivery of one asking.
+func (d *Deliveries) first(c CycleID) (Delivery, bool) {
+	for p := range d.Of(c) {
+		return p, true
+	}
+	return Delivery{}, false
+}
+
 // Notes are the approvals noted for one asking, oldest first: at most one for each account by which an
 // approver spoke, since the configuration may come to trust another one.
 func (d *Deliveries) Notes(c CycleID) []Note {
@@ -226,7 +236,7 @@ func (d *Deliveries) Apply(rec approvallog.Record) error {
 			}
 		})
 	case EventDeliveryIntended:
-		return fold(rec, func(p intendedPayload) { d.intend(rec.ActionKey, p) })
+		return fold(rec, func(p intendedPayload) { d.intend(rec, p) })
 	case EventDeliverySent:
 		return fold(rec, func(p sentPayload) { d.sent(rec.TS, p) })
 	case EventDeliveryFailed:
@@ -276,16 +286,17 @@ func (d *Deliveries) cycle(c CycleID) *cycleLog {
 	return log
 }
 
-func (d *Deliveries) intend(key string, p intendedPayload) {
+func (d *Deliveries) intend(rec approvallog.Record, p intendedPayload) {
 	if p.Delivery == "" || d.byID[p.Delivery] != nil || d.byNonce[p.NonceSHA256] != nil {
 		return
 	}
 	made := &Delivery{
-		ID: p.Delivery, Kind: p.Kind, Cycle: CycleID{Key: key, Seq: p.Cycle}, Epoch: p.Epoch, NonceSHA256: p.NonceSHA256,
+		ID: p.Delivery, Kind: p.Kind, Cycle: CycleID{Key: rec.ActionKey, Seq: p.Cycle}, Epoch: p.Epoch, Seq: rec.Seq, NonceSHA256: p.NonceSHA256,
 		PayloadHash: p.PayloadHash, ChatID: p.ChatID, ThreadID: p.ThreadID, Phase: PhaseIntended,
 	}
 	if p.Kind == KindDigest {
-		made.Group = &group{asker: p.Asker, class: p.Class}
+		made.Newest = p.Newest
+		made.Group = &group{asker: orElse(p.Origin, p.Asker), name: p.Asker, class: p.Class}
 	}
 	d.byID[made.ID] = made
 	if made.NonceSHA256 != "" {

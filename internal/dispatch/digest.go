@@ -3,6 +3,7 @@ package dispatch
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/approvald/approvald/internal/approvallog"
@@ -23,10 +24,26 @@ const (
 	digestRetry = time.Minute
 )
 
-// group is what one digest stands for: requests of one asker and class that can be undone, in one chat.
+// group is what one digest stands for: requests of one asker and class that can be undone, in one chat. Who asks is told
+// by the user id where it is known ([approvallog.Request.Asker]); a name is the asker's own choice.
 type group struct {
-	deputy       bool
-	asker, class string
+	deputy bool
+	asker  string
+	name   string // the requester; empty for whatever names the asker takes
+	class  string
+}
+
+// covers reports whether a request is one of the group, as far as its asker and class go.
+func (g group) covers(o *op) bool {
+	return g.class == o.req.Class && g.asker == o.asker && (g.name == "" || g.name == o.req.Requester)
+}
+
+// who names the asker for people.
+func (g group) who() string {
+	if uid, isUID := strings.CutPrefix(g.asker, "uid:"); isUID && g.name == "" {
+		return "uid " + uid + " under several names"
+	}
+	return orElse(g.name, g.asker)
 }
 
 // digest is a message that stands for the requests of a group which have no card of their own. It decides nothing: each
@@ -38,17 +55,27 @@ type digest struct {
 	op       *op // stands for no request; pending while the digest stands for any
 	delivery string
 	there    bool // the message is known to be in the chat
-	held     map[CycleID]*op
+	held     map[CycleID]*member
 	// shown is how many requests the message speaks of, and first the oldest of them.
 	shown int
 	first CycleID
-	// newest is the newest request that joined it, showing the newest that the message under way speaks of, spoken that of
-	// the message that is there, and told that of the message when it came: with a sound.
-	newest, showing, spoken, told int64
+	// untold is how many of the held ones no message has spoken of when it came: with a sound.
+	untold int
+	// newest is the newest request that the message spoke of when it came, and made the number of the record that its sending
+	// began with; both of a message that was in the chat when this process began, else 0.
+	newest, made int64
 	// renewAt is when it is looked at for those that came later.
 	renewAt time.Time
 	// next is when it may be rewritten.
 	next time.Time
+}
+
+// member is a request that a digest stands for. A message names it or counts it.
+type member struct {
+	*op
+	showing bool // the message that is on its way to the chat speaks of it
+	spoken  bool // the message that is in the chat does
+	told    bool // that message did when it came
 }
 
 // stateEnded is what a digest is settled to when it stands for nothing any more.
@@ -62,8 +89,17 @@ func (c *Core) slot(chatID int64) int {
 	return 0
 }
 
-func (c *Core) groupOf(o *op, chatID int64) group {
-	return group{deputy: c.isDeputy(chatID), asker: o.req.Requester, class: o.req.Class}
+// groupsOf are the groups of a request, the narrow one first: its asker's under this name, and under any. The second is
+// there for those who take a new name each time; the first keeps a quiet name out of the flood of another one that has the
+// same user id, as all programs of a workstation do.
+func (c *Core) groupsOf(o *op, chatID int64) []group {
+	named := group{deputy: c.isDeputy(chatID), asker: o.asker, name: o.req.Requester, class: o.req.Class}
+	if o.asker == o.req.Requester {
+		return []group{named}
+	}
+	any := named
+	any.name = ""
+	return []group{named, any}
 }
 
 // groupable reports whether a digest may stand for a request: never for what cannot be undone, nor once somebody has
@@ -82,20 +118,46 @@ func (c *Core) groupable(o *op, chatID int64) bool {
 
 // hold lets the open digest of its group stand for a request, if there is one.
 func (c *Core) hold(o *op, chatID int64) bool {
-	dg := c.digests[c.groupOf(o, chatID)]
-	if dg == nil || !c.groupable(o, chatID) {
+	if !c.groupable(o, chatID) {
 		c.release(o, chatID)
 		return false
 	}
-	if o.held[c.slot(chatID)] == dg {
+	if dg := o.held[c.slot(chatID)]; dg != nil && c.digests[dg.group] == dg {
 		return true
 	}
-	o.held[c.slot(chatID)] = dg
-	dg.held[o.id] = o
-	dg.newest = max(dg.newest, o.id.Seq)
-	c.oweDigest(dg)
-	c.remindOf(dg, o)
-	return true
+	for _, g := range c.groupsOf(o, chatID) {
+		if dg := c.digests[g]; dg != nil {
+			o.held[c.slot(chatID)] = dg
+			c.join(dg, o)
+			c.oweDigest(dg)
+			c.remindOf(dg, o)
+			return true
+		}
+	}
+	c.release(o, chatID)
+	return false
+}
+
+// join lets a digest stand for one more request.
+func (c *Core) join(dg *digest, o *op) {
+	m := &member{op: o}
+	if dg.there && o.id.Seq <= dg.newest && !c.triedSince(dg.made, o.id, dg.chatID) {
+		m.spoken, m.told = true, true // it waited already when the message was made
+	}
+	if !m.told {
+		dg.untold++
+	}
+	dg.held[o.id] = m
+}
+
+// triedSince reports whether a card of this asking was to go out to a chat after a record of the journal.
+func (c *Core) triedSince(seq int64, id CycleID, chatID int64) bool {
+	for d := range c.deliveries.Of(id) {
+		if d.ChatID == chatID && d.Kind == KindCard && d.Seq > seq {
+			return true
+		}
+	}
+	return false
 }
 
 // release ends that a digest stands for a request. A digest that stands for nothing is settled.
@@ -105,6 +167,9 @@ func (c *Core) release(o *op, chatID int64) {
 		return
 	}
 	o.held[c.slot(chatID)] = nil
+	if m := dg.held[o.id]; m != nil && !m.told {
+		dg.untold--
+	}
 	delete(dg.held, o.id)
 	if len(dg.held) > 0 {
 		c.oweDigest(dg)
@@ -121,17 +186,16 @@ func (o *op) heldByMessage() bool {
 // crowd gathers what waits of a card's group in a lane into a digest, when the group has had its share of single cards.
 // It reports whether it did.
 func (c *Core) crowd(l *lane, o *op) bool {
-	g := c.groupOf(o, l.chatID)
-	if !c.groupable(o, l.chatID) || c.now.Before(c.noDigest[g]) {
+	return c.groupable(o, l.chatID) && slices.ContainsFunc(c.groupsOf(o, l.chatID), func(g group) bool { return c.gather(l, g) })
+}
+
+// gather is crowd for one group.
+func (c *Core) gather(l *lane, g group) bool {
+	if c.now.Before(c.noDigest[g]) {
 		return false
 	}
-	var waiting []*op
-	for _, id := range l.cards {
-		if other := c.ops[id]; other != nil && c.groupOf(other, l.chatID) == g && c.groupable(other, l.chatID) {
-			waiting = append(waiting, other)
-		}
-	}
-	if len(waiting) < c.minDigest || len(waiting)+l.recent(g, c.now) <= c.maxSingles {
+	waiting := c.waitingOf(l, g)
+	if !c.floods(l, g, len(waiting)) {
 		return false
 	}
 	// Named after its newest request; the deputy's after the negative number, since it may end with the same one.
@@ -140,16 +204,42 @@ func (c *Core) crowd(l *lane, o *op) bool {
 		cycle = -cycle
 	}
 	dg := c.openDigest(g, l.chatID, cycle)
-	l.cards = slices.DeleteFunc(l.cards, func(id CycleID) bool {
-		other := c.ops[id]
-		return other != nil && c.groupOf(other, l.chatID) == g && c.hold(other, l.chatID)
-	})
+	for _, o := range waiting {
+		if c.hold(o, l.chatID) {
+			c.dequeue(l, o)
+		}
+	}
 	c.intendNotice(l, &notice{kind: KindDigest, op: dg.op, digest: dg})
 	return true
 }
 
+// floods reports whether so many that wait of a group are to become a digest.
+func (c *Core) floods(l *lane, g group, waiting int) bool {
+	return waiting >= c.minDigest && waiting+l.recent(g, c.now) > c.maxSingles
+}
+
+// waitingOf are the requests of a group that a digest may stand for, the oldest first. Those of a name that floods by itself
+// are left out of the group of all names.
+func (c *Core) waitingOf(l *lane, g group) (waiting []*op) {
+	ofName := make(map[string]int)
+	for _, id := range l.cards {
+		if o := c.ops[id]; o != nil && g.covers(o) && c.groupable(o, l.chatID) {
+			waiting = append(waiting, o)
+			ofName[o.req.Requester]++
+		}
+	}
+	if g.name != "" {
+		return waiting
+	}
+	return slices.DeleteFunc(waiting, func(o *op) bool {
+		named := g
+		named.name = o.req.Requester
+		return c.digests[named] != nil || c.floods(l, named, ofName[o.req.Requester])
+	})
+}
+
 func (c *Core) openDigest(g group, chatID, cycle int64) *digest {
-	dg := &digest{group: g, chatID: chatID, held: make(map[CycleID]*op)}
+	dg := &digest{group: g, chatID: chatID, held: make(map[CycleID]*member)}
 	dg.op = newOp(CycleID{Seq: cycle}, approvallog.Request{State: approvallog.StatePending})
 	dg.op.digest = dg
 	c.ops[dg.op.id] = dg.op
@@ -172,11 +262,12 @@ func (c *Core) endDigest(dg *digest) {
 func (c *Core) dropDigest(dg *digest) {
 	dg.there = false
 	held := make([]*op, 0, len(dg.held))
-	for _, o := range dg.held {
-		held = append(held, o)
-		o.held[c.slot(dg.chatID)] = nil
+	for _, m := range dg.held {
+		held = append(held, m.op)
+		m.op.held[c.slot(dg.chatID)] = nil
 	}
 	clear(dg.held)
+	dg.untold = 0
 	c.endDigest(dg)
 	slices.SortFunc(held, func(a, b *op) int { return compareCycles(a.id, b.id) })
 	for _, o := range held {
@@ -208,7 +299,8 @@ func (c *Core) digestRecorded(d Delivery) {
 		c.dropDigest(dg)
 	case d.Phase == PhaseSent && o.pending():
 		if !dg.there {
-			dg.there, dg.spoken, dg.told = true, dg.showing, dg.showing
+			dg.there = true
+			dg.came()
 		}
 		c.oweDigest(dg)
 	}
@@ -221,7 +313,7 @@ func (c *Core) recoverDigests() {
 		c.journal(EventDeliveryUnknown, "", unknownPayload{Delivery: d.ID, Reason: "the daemon stopped before the answer came"})
 	}
 	open := c.deliveries.open(KindDigest, PhaseSent)
-	slices.SortStableFunc(open, func(a, b Delivery) int { return cmp.Compare(told(a.Cycle), told(b.Cycle)) })
+	slices.SortStableFunc(open, func(a, b Delivery) int { return cmp.Compare(told(a), told(b)) })
 	for _, d := range open {
 		g := *d.Group
 		g.deputy = c.isDeputy(d.ChatID)
@@ -236,8 +328,7 @@ func (c *Core) recoverDigests() {
 				before.op.req.State = stateReplaced
 			}
 		}
-		dg.delivery, dg.there = d.ID, true
-		dg.spoken, dg.told = told(d.Cycle), told(d.Cycle)
+		dg.delivery, dg.there, dg.newest, dg.made = d.ID, true, told(d), d.Seq
 		if !g.deputy && d.ChatID != c.chat.ID {
 			c.endDigest(dg)
 		}
@@ -273,16 +364,18 @@ func (c *Core) oweDigest(dg *digest) {
 func (c *Core) digestDue(d Delivery, dg *digest) Action {
 	nonce, known := c.nonces[d.ID]
 	listed := dg.oldest()
-	if !known || len(listed) == 0 || dg.shown == len(dg.held) && dg.first == (CycleID{listed[0].Key, listed[0].Seq}) {
+	if !known || len(listed) == 0 || dg.shown == len(dg.held) && dg.first == (CycleID{listed[0].Key, listed[0].Seq}) && dg.speaksOfAll() {
 		return nil
 	}
 	c.digestShows(dg, listed)
-	return EditDigest{MessageID: d.MessageID, Asker: dg.asker, Class: dg.class, Count: len(dg.held), Listed: listed, Nonce: nonce}
+	return EditDigest{MessageID: d.MessageID, Asker: dg.who(), Class: dg.class, Count: len(dg.held), Listed: listed, Nonce: nonce}
 }
 
 func (c *Core) digestShows(dg *digest, listed []approvallog.Request) {
 	dg.shown, dg.first, dg.next = len(dg.held), CycleID{listed[0].Key, listed[0].Seq}, c.now.Add(digestPause)
-	dg.showing = dg.newest
+	for _, m := range dg.held {
+		m.showing = true
+	}
 }
 
 // oldest are the first of the requests that a digest stands for.
@@ -311,7 +404,7 @@ func (c *Core) mayBeDigest(id CycleID) bool {
 // digestTapped lets the card of a request go out that was opened from a digest.
 func (c *Core) digestTapped(d Delivery, tag string) {
 	for id, o := range c.ops {
-		if o.digest == nil && o.pending() && o.req.Requester == d.Group.asker && o.req.Class == d.Group.class && requestTag(id) == tag {
+		if o.digest == nil && o.pending() && d.Group.covers(o) && requestTag(id) == tag {
 			o.first = true
 			c.evaluate(o)
 			break
@@ -334,7 +427,13 @@ func (l *lane) recent(g group, now time.Time) int {
 }
 
 // countSingle notes that a card of a group goes out, and forgets what is long ago.
-func (l *lane) countSingle(g group, now time.Time) {
+func (l *lane) countSingle(groups []group, now time.Time) {
+	for _, g := range groups {
+		l.countSingleOf(g, now)
+	}
+}
+
+func (l *lane) countSingleOf(g group, now time.Time) {
 	if l.singles == nil {
 		l.singles = make(map[group][]time.Time)
 	}

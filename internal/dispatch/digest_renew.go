@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -13,12 +14,43 @@ const digestFresh = 5 * time.Minute
 // stateReplaced is what a digest is settled to when a newer message stands for its requests.
 const stateReplaced = "replaced"
 
-// told is the newest request that the message of a digest's cycle spoke of when it came. The cycle is named after it, so
-// that a restart knows as much.
-func told(id CycleID) int64 { return max(id.Seq, -id.Seq) }
+// told is the newest request that a digest's message spoke of when it came, so that a restart knows as much. Its cycle is
+// named after that one, unless the message before it was.
+func told(d Delivery) int64 { return cmp.Or(d.Newest, max(d.Cycle.Seq, -d.Cycle.Seq)) }
 
 // speaksOf reports whether the message that people see names or counts a request.
-func (dg *digest) speaksOf(o *op) bool { return dg.there && o.id.Seq <= dg.spoken }
+func (dg *digest) speaksOf(o *op) bool {
+	m := dg.held[o.id]
+	return dg.there && m != nil && m.spoken
+}
+
+// speaksOfAll reports whether the message speaks of all that it stands for.
+func (dg *digest) speaksOfAll() bool {
+	for _, m := range dg.held {
+		if !m.spoken {
+			return false
+		}
+	}
+	return true
+}
+
+// edited notes that the message in the chat speaks now of all that the edit did.
+func (dg *digest) edited() {
+	for _, m := range dg.held {
+		m.spoken = m.spoken || m.showing
+	}
+}
+
+// came notes that the message came to the chat.
+func (dg *digest) came() {
+	dg.edited()
+	dg.untold = 0
+	for _, m := range dg.held {
+		if m.told = m.spoken; !m.told {
+			dg.untold++
+		}
+	}
+}
 
 // newestHeld is the newest of the requests that a digest stands for, 0 for none.
 func (dg *digest) newestHeld() int64 {
@@ -41,10 +73,7 @@ func (c *Core) renewDigests() {
 }
 
 func (c *Core) renewable(dg *digest) bool {
-	if !dg.there || dg.newest <= dg.told {
-		return false
-	}
-	if dg.newest = dg.newestHeld(); dg.newest <= dg.told {
+	if !dg.there || dg.untold == 0 {
 		return false
 	}
 	d, _ := c.deliveries.ByID(dg.delivery)
@@ -59,19 +88,40 @@ func (c *Core) renewable(dg *digest) bool {
 	return false
 }
 
+// freeName is a cycle for a digest that is to take the place of another: the number of one of its requests, the newest that
+// no digest was named after, else the newest after which none is that is not settled yet: a message in the chat of which
+// nobody knows is then settled with the new one.
+func (c *Core) freeName(dg *digest) (cycle int64, ok bool) {
+	fresh := false
+	for id := range dg.held {
+		seq := id.Seq
+		if dg.deputy {
+			seq = -seq
+		}
+		if c.ops[CycleID{Seq: seq}] != nil {
+			continue
+		}
+		_, used := c.deliveries.first(CycleID{Seq: seq})
+		if !ok || !used && !fresh || used != fresh && max(seq, -seq) > max(cycle, -cycle) {
+			cycle, ok, fresh = seq, true, !used
+		}
+	}
+	return cycle, ok
+}
+
 // replaceDigest lets a new message stand for the requests. Until it is there, they count as undelivered.
 func (c *Core) replaceDigest(dg *digest) {
-	cycle := dg.newest
-	if dg.deputy {
-		cycle = -cycle
+	cycle, ok := c.freeName(dg)
+	if !ok {
+		return // each of them has given its number to a message that is not settled yet
 	}
 	fresh := c.openDigest(dg.group, dg.chatID, cycle)
-	fresh.newest = dg.newest
-	for id, o := range dg.held {
-		o.held[c.slot(dg.chatID)] = fresh
-		fresh.held[id] = o
+	for _, m := range dg.held {
+		m.op.held[c.slot(dg.chatID)] = fresh
+		c.join(fresh, m.op)
 	}
 	clear(dg.held)
+	dg.untold = 0
 	l := c.lane(dg.chatID)
 	l.notices = append(l.notices, &notice{kind: KindDigest, op: fresh.op, digest: fresh})
 	dg.there = false
@@ -86,8 +136,8 @@ func (c *Core) remindDigest(dg *digest) {
 		return
 	}
 	first := time.Time{}
-	for _, o := range dg.held {
-		if at := c.digestReminder(dg, o); !at.IsZero() && (first.IsZero() || at.Before(first)) {
+	for _, m := range dg.held {
+		if at := c.digestReminder(dg, m.op); !at.IsZero() && (first.IsZero() || at.Before(first)) {
 			first = at
 		}
 	}

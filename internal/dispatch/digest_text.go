@@ -24,6 +24,9 @@ func (d Digest) Message(now time.Time, nonce Nonce) Message {
 	var keys transport.Keyboard
 	for i, r := range d.Listed {
 		m.line().text(fmt.Sprintf("%d. ", i+1)).code(field(r.Key, 100)).text(" until " + deadline(r, now))
+		if d.Asker != r.Requester {
+			m.text(" · ").code(field(r.Requester, 100))
+		}
 		m.text(" · says, not checked: “").code(field(r.Summary, 120)).text("”")
 		b := transport.Button{
 			Text: fmt.Sprintf("Open %d", i+1),

@@ -34,7 +34,7 @@ func (p pause) after(n int) time.Duration {
 type lane struct {
 	chatID  int64
 	cards   []CycleID
-	served  map[string]int64 // asker -> the turn when a card of theirs went out, while others wait
+	served  map[seat]int64 // the turn when a card of theirs went out, while others wait
 	turn    int64
 	singles map[group][]time.Time // when cards of a group went out, of late
 	notices []*notice
@@ -112,12 +112,12 @@ func (c *Core) startCard(l *lane) bool {
 	}
 	o := c.ops[l.cards[i]]
 	if c.crowd(l, o) {
-		l.serve(o.req.Requester)
+		l.serve(o)
 		return true
 	}
-	l.countSingle(c.groupOf(o, l.chatID), c.now)
+	l.countSingle(c.groupsOf(o, l.chatID), c.now)
 	l.cards = slices.Delete(l.cards, i, i+1)
-	l.serve(o.req.Requester)
+	l.serve(o)
 	l.busy = &task{op: o}
 	if o.documents < 0 {
 		l.busy.stage = stagePreparing

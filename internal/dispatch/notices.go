@@ -116,7 +116,10 @@ func (c *Core) noticeIntent(l *lane, n *notice) intendedPayload {
 		ChatID: l.chatID, ThreadID: c.thread(l), From: n.absence.from, Until: n.absence.until,
 	}
 	if n.digest != nil {
-		p.NonceSHA256, p.Asker, p.Class = nonce.Sum(), n.digest.asker, n.digest.class
+		p.NonceSHA256, p.Origin, p.Asker, p.Class = nonce.Sum(), n.digest.asker, n.digest.name, n.digest.class
+		if newest := n.digest.newestHeld(); newest != max(p.Cycle, -p.Cycle) {
+			p.Newest = newest
+		}
 		c.nonces[p.Delivery] = nonce
 	}
 	return p
@@ -136,12 +139,12 @@ func (c *Core) sendNotice(l *lane) {
 	if dg := n.digest; dg != nil {
 		listed := dg.oldest()
 		c.digestShows(dg, listed)
-		c.call(l, SendDigest{Asker: dg.asker, Class: dg.class, Count: len(dg.held), Listed: listed, ThreadID: c.thread(l), Nonce: c.nonces[dg.delivery]})
+		c.call(l, SendDigest{Asker: dg.who(), Class: dg.class, Count: len(dg.held), Listed: listed, ThreadID: c.thread(l), Nonce: c.nonces[dg.delivery]})
 		return
 	}
 	if dg := n.op.digest; dg != nil {
 		d, _ := c.deliveries.ByID(dg.delivery)
-		remind := RemindDigest{Asker: dg.asker, Class: dg.class, Count: len(dg.held), ThreadID: c.thread(l)}
+		remind := RemindDigest{Asker: dg.who(), Class: dg.class, Count: len(dg.held), ThreadID: c.thread(l)}
 		if d.ChatID == l.chatID {
 			remind.ReplyTo = d.MessageID
 		}

@@ -154,15 +154,20 @@ func (c *Core) stopDelivering(o *op) {
 
 // stopSending takes back a card, or a document before it, that is not on its way to this chat yet.
 func (c *Core) stopSending(o *op, l *lane) {
-	if at, there := slices.BinarySearchFunc(l.cards, o.id, compareCycles); there {
-		l.cards = slices.Delete(l.cards, at, at+1)
-	}
+	c.dequeue(l, o)
 	if t := l.busy; t != nil && t.op == o && t.edit == nil && t.notice == nil {
 		c.cancelTask(t)
 	}
 	if retry := o.retry[l.chatID]; retry != "" && !c.underway(retry) {
 		c.journal(EventDeliveryFailed, o.id.Key, failedPayload{Delivery: retry, Class: string(ResultCancelled), Reason: "no longer needed"})
 		delete(o.retry, l.chatID)
+	}
+}
+
+// dequeue takes an asking out of the line for a card.
+func (c *Core) dequeue(l *lane, o *op) {
+	if at, there := slices.BinarySearchFunc(l.cards, o.id, compareCycles); there {
+		l.cards = slices.Delete(l.cards, at, at+1)
 	}
 }
 

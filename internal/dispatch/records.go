@@ -68,11 +68,14 @@ type (
 		ChatID      int64  `json:"chat_id"`
 		ThreadID    int64  `json:"thread_id,omitempty"`
 
-		// Asker and Class are what a digest stands for.
-		Asker string    `json:"asker,omitempty"`
-		Class string    `json:"class,omitempty"`
-		From  time.Time `json:"from,omitzero"`
-		Until time.Time `json:"until,omitzero"`
+		// Origin, Asker and Class are what a digest stands for: who really asks, under which name, empty for any, and
+		// for what. Newest is its newest request, where the cycle is not named after that one.
+		Newest int64     `json:"newest,omitempty"`
+		Origin string    `json:"origin,omitempty"`
+		Asker  string    `json:"asker,omitempty"`
+		Class  string    `json:"class,omitempty"`
+		From   time.Time `json:"from,omitzero"`
+		Until  time.Time `json:"until,omitzero"`
 	}
 
 	// sentPayload: the message exists. Adopted when that was learned from a tap and not from the answer to the send.

@@ -97,7 +97,7 @@ func (c *Core) due(e *edit) (Action, *op) {
 		case !owes(d, want):
 			return nil, nil
 		case d.Kind == KindDigest:
-			return EditDigest{MessageID: d.MessageID, Asker: d.Group.asker, Class: d.Group.class, Replaced: want == stateReplaced}, o
+			return EditDigest{MessageID: d.MessageID, Asker: d.Group.who(), Class: d.Group.class, Replaced: want == stateReplaced}, o
 		case d.Kind == KindReminder:
 			return EditReminder{Request: o.req, MessageID: d.MessageID}, o
 		case e.strip != "":
@@ -128,7 +128,7 @@ func (c *Core) edited(l *lane, r Result) {
 	case ResultDone:
 		e.failures = 0
 		if dg := t.op.digest; dg != nil && t.state == "" {
-			dg.spoken = dg.showing
+			dg.edited()
 		}
 		if e.strip != "" {
 			c.settled(l, HowButtons, e.strip)

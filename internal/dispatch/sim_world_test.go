@@ -242,9 +242,14 @@ func (s *sim) ask() {
 			return nil
 		}
 		ttl := time.Duration(1+s.rng.IntN(2400)) * time.Second
+		own := map[string]any{"quorum": 1, "expires_at": tx.Now().Add(ttl).Format(time.RFC3339Nano)}
+		if s.o.seed%4 > 1 {
+			own["uid"] = 1000 + s.rng.IntN(2) // who takes one of a few names
+			asker = fmt.Sprintf("agent:%d", s.rng.IntN(4))
+		}
 		_, err := tx.Append(approvallog.Draft{Event: approvallog.EventRequested, Actor: asker, Task: key, ActionKey: key, Payload: map[string]any{
 			"class": class, "summary": "s", "payload_hash": fmt.Sprintf("hash-%s-%d", key, s.step), "reversible": true,
-			"approvald": map[string]any{"quorum": 1, "expires_at": tx.Now().Add(ttl).Format(time.RFC3339Nano)},
+			"approvald": own,
 		}})
 		return err
 	})
