@@ -1,0 +1,52 @@
+//go:build all
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/approvald/approvald/internal/telegramtest"
+)
+
+// TestOneUserCannotBuryAnother: a user floods the gate under a new name each time. Another user's request is taken, and its card
+// goes out at the next turn, at the pace that Telegram allows.
+func TestOneUserCannotBuryAnother(t *testing.T) {
+	w := newWorldWith(t, telegramtest.Options{Limits: telegramtest.TelegramLimits()}, limits("max_pending = 60"))
+	daemon := w.up()
+	// The other user reaches the socket and no file but the configuration.
+	for path, mode := range map[string]os.FileMode{
+		w.dir: 0o755, filepath.Join(w.dir, "run"): 0o755, filepath.Join(w.dir, "run", "approvald"): 0o755, filepath.Join(w.dir, "run", "approvald", "default.sock"): 0o666,
+		filepath.Join(w.dir, "config"): 0o755, filepath.Join(w.dir, "config", "approvald"): 0o755, filepath.Join(w.dir, "config", "approvald", "default.toml"): 0o644,
+	} {
+		w.must(os.Chmod(path, mode))
+	}
+	for i := range 30 {
+		w.run(0, "request", fmt.Sprint("flood:", i), "--as", fmt.Sprint("n", i), "--class", "deploy.production", "--summary", "s", "--irreversible")
+	}
+	refused := w.run(1, "request", "flood:30", "--json", "--as", "n30", "--class", "deploy.production", "--summary", "s")
+	if text := refused.stdout.String(); !strings.Contains(text, "queue-full") {
+		t.Errorf("the flood ends with %q", text)
+	}
+	quiet := w.startAs(65534, "request", "quiet:1", "--class", "deploy.production", "--summary", "s", "--wait")
+	card := w.card(daemon, "quiet:1")
+	before := 0
+	for _, m := range w.telegram.Messages(alice) {
+		if strings.Contains(m.Body(), "flood:") && m.ID < card.ID {
+			before++
+		}
+	}
+	if before == 30 {
+		t.Error("the whole flood was shown before the other user's request")
+	}
+	if !strings.Contains(card.Body(), "uid 65534") {
+		t.Errorf("the card does not say who asks: %s", card.Body())
+	}
+	w.tap(card, "Approve")
+	if code := quiet.code(); code != 0 {
+		t.Errorf("exit code %d: %s", code, quiet.stderr.String())
+	}
+}
