@@ -18,6 +18,7 @@ import (
 	"github.com/approvald/approvald/internal/dispatch"
 	"github.com/approvald/approvald/internal/gate"
 	"github.com/approvald/approvald/internal/lease"
+	"github.com/approvald/approvald/internal/metrics"
 	"github.com/approvald/approvald/internal/transport"
 )
 
@@ -51,6 +52,10 @@ type App struct {
 
 	botLease      *lease.BotLease // the transport actor's own
 	receiverEnded chan struct{}   // closed when no more updates come in
+
+	metrics *metrics.Metrics
+	vitals  *vitals
+	ending  atomic.Bool // the actors are being stopped
 
 	inForce      inForce
 	reloads      reloads
@@ -99,6 +104,7 @@ func New(o Options) (*App, error) {
 		reconfigured: make(chan struct{}, 1),
 	}
 	a.inForce.config, a.inForce.loadedAt = o.Config, a.began
+	a.metrics, a.vitals = a.newMetrics(), a.newVitals()
 	secrets := []transport.Secret{token}
 	if o.Config.Transport.Mode == gate.ModeWebhook {
 		if a.secret, err = o.Config.WebhookSecret(token); err != nil {
@@ -106,7 +112,7 @@ func New(o Options) (*App, error) {
 		}
 		secrets = append(secrets, a.secret)
 	}
-	a.client, err = transport.New(transport.Options{Token: token, APIBase: o.Config.Telegram.APIBase, Scrub: secrets[1:]})
+	a.client, err = transport.New(transport.Options{Token: token, APIBase: o.Config.Telegram.APIBase, Scrub: secrets[1:], Observe: a.called})
 	if err != nil {
 		return nil, &gate.Error{Code: gate.CodeConfig, Message: "telegram client: " + err.Error(), Err: err}
 	}

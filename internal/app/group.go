@@ -28,7 +28,7 @@ func (a *App) group() *run.Group {
 		g.Add(func() error {
 			<-ctx.Done()
 			return context.Cause(ctx)
-		}, func(error) { cancel(errInterrupted) })
+		}, func(error) { a.ending.Store(true); cancel(errInterrupted) })
 	}
 	if len(a.opts.Signals) > 0 {
 		// Signals: after the first one the handler is gone, so a second one kills at once. That is the operator's way out of a stop
@@ -44,6 +44,10 @@ func (a *App) group() *run.Group {
 	{
 		// State: open and verify the log and the journal, open the epoch.
 		actor(g, a.log, "log", a.drain(), a.holdState)
+	}
+	{
+		// Metrics: let the daemon be watched, from the lease on.
+		actor(g, a.log, "metrics", a.drain(), a.serveMetrics)
 	}
 	{
 		// Socket: let agents ask.
@@ -124,7 +128,7 @@ func (a *App) holdState(ctx context.Context) error {
 	}
 	deliveries := dispatch.NewDeliveries()
 	journal, err := a.opts.Config.Paths().OpenJournal(approvallog.Options{
-		Fold: deliveries, Now: a.opts.Now, Program: "approvald " + a.opts.Version, Logf: a.tellf,
+		Fold: deliveries, Now: a.opts.Now, Program: "approvald " + a.opts.Version, Logf: a.tellf, Took: a.took(logJournal),
 	})
 	if err != nil {
 		return err
@@ -133,7 +137,7 @@ func (a *App) holdState(ctx context.Context) error {
 	deliveryLog := dispatch.WrapLog(journal)
 	a.fence = dispatch.NewFence(a.lease.Check, deliveryLog, deliveries)
 
-	a.gate, err = gate.Open(a.opts.Config, gate.OpenOptions{Guard: a.fence.Guard, Now: a.opts.Now, Logf: a.tellf})
+	a.gate, err = gate.Open(a.opts.Config, gate.OpenOptions{Guard: a.fence.Guard, Now: a.opts.Now, Logf: a.tellf, Took: a.took(logApproval)})
 	if err != nil {
 		return fmt.Errorf("open the gate: %w", err)
 	}
@@ -179,6 +183,7 @@ func (a *App) holdState(ctx context.Context) error {
 		Deputy:   policy.Deputy,
 		Reminder: policy.Reminder, LastContact: a.lastContact(), NoteContact: a.noteContact,
 		ConfigHash: policy.ConfigHash, Epoch: epoch, Check: a.lease.Check, Logger: a.log.Named("dispatch"), Drain: (a.drain() - a.drainReceiver()) / 2,
+		Observe: a.metrics,
 	})
 	a.stages.epoch.reach()
 	a.gate.Log().KeepSnapshot(ctx)

@@ -136,3 +136,9 @@ func (r *reloads) add(good bool) {
 		r.failed++
 	}
 }
+
+func (r *reloads) counts() (good, failed int, lastGood bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.good, r.failed, r.lastGood || r.good+r.failed == 0
+}

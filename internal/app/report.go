@@ -29,22 +29,22 @@ func (a *App) report(ctx context.Context) error {
 	a.log.Info("ready", zap.String("gate", a.opts.Gate))
 	a.notify("ready", a.opts.Notify.Ready("serving gate "+a.opts.Gate))
 
-	interval := a.opts.Notify.WatchdogInterval()
-	if interval == 0 {
+	feed := a.opts.Notify.WatchdogInterval() > 0
+	if !feed && a.opts.Config.Metrics.Listen == "" {
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}
-	vitals := a.vitals()
-	tick := time.NewTicker(interval)
+	tick := time.NewTicker(a.vitals.every)
 	defer tick.Stop()
 	for {
-		if stuck := vitals.stuck(); stuck != "" {
-			a.log.Error("no progress; the watchdog is not fed", zap.String("part", stuck))
+		switch stuck := a.vitals.stuck(); {
+		case stuck != "":
+			a.log.Error("no progress; whoever watches the daemon is told", zap.String("part", stuck))
 			a.notify("status", a.opts.Notify.Status("no progress: "+stuck))
-		} else {
+		case feed:
 			a.notify("watchdog", a.opts.Notify.Watchdog())
 		}
-		vitals.probe()
+		a.vitals.probe()
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -81,13 +81,20 @@ func (a *App) startStatus() string {
 	return status
 }
 
-// vitals are the parts whose progress the watchdog vouches for.
-func (a *App) vitals() *vitals {
-	limit := a.opts.Notify.WatchdogInterval()
-	return &vitals{vitals: []*vital{
-		{name: "lease", limit: limit, probe: a.lease.Check},
-		{name: "log", limit: limit, probe: a.probeLog},
-		{name: "dispatch", limit: limit, probe: func() error { return a.loop.Ping(context.Background()) }},
+// lookAtVitals is how often the parts are asked for progress when no watchdog says how often.
+const lookAtVitals = 10 * time.Second
+
+// newVitals are the parts whose progress the watchdog and /healthz vouch for. They are first asked when the daemon is ready; until
+// then a start that waits is told from one that hangs by the service manager's own limit.
+func (a *App) newVitals() *vitals {
+	every := a.opts.Notify.WatchdogInterval()
+	if every == 0 {
+		every = lookAtVitals
+	}
+	return &vitals{every: every, vitals: []*vital{
+		{name: "lease", limit: every, probe: func() error { return a.lease.Check() }},
+		{name: "log", limit: every, probe: a.probeLog},
+		{name: "dispatch", limit: every, probe: func() error { return a.loop.Ping(context.Background()) }},
 		{name: "transport", limit: receiveOverdue, due: a.receiveDue},
 	}}
 }
@@ -99,10 +106,8 @@ func (a *App) probeLog() error {
 }
 
 func (a *App) receiveDue() time.Time {
-	a.mu.Lock()
-	r := a.receiver
-	a.mu.Unlock()
-	return r.Health().Due
+	h, _ := a.health()
+	return h.Due
 }
 
 // vital is one part: either it can be asked (probe), or it tells when it comes round next (due). A probe that ends with an error has
@@ -117,7 +122,10 @@ type vital struct {
 	began time.Time // of a probe that has not returned, else zero
 }
 
-type vitals struct{ vitals []*vital }
+type vitals struct {
+	every  time.Duration // how often they are to be asked
+	vitals []*vital
+}
 
 // stuck names the first part that shows no progress, or nothing.
 func (v *vitals) stuck() string {

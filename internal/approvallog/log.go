@@ -48,9 +48,24 @@ type Options struct {
 	Prober procid.Prober
 	// Program is what the lock record says of its maker; empty is "approvald".
 	Program string
+	// Took is told how long each append (OpAppend: from asking for the lock to the record being on the disk, the calls of a batch as
+	// one) and each fsync of it (OpSync) took, failed ones included. Nil is nobody.
+	Took func(op string, took time.Duration)
 	// Logf reports what a person should know although it fails nothing: a quarantined tail, a lock
 	// taken over. Nil drops it.
 	Logf func(format string, args ...any)
+}
+
+// What [Options.Took] is told of.
+const (
+	OpAppend = "append"
+	OpSync   = "fsync"
+)
+
+func (o *Options) took(op string, began time.Time) {
+	if o.Took != nil {
+		o.Took(op, time.Since(began))
+	}
 }
 
 // indexStep is how many records apart the places are that a Log remembers for its readers.

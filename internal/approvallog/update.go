@@ -194,7 +194,7 @@ func (l *Log) leadBatch(ctx context.Context, own *call) {
 	if !l.calls.waits(own) {
 		return // answered by the leader before
 	}
-	waiting := l.calls.length()
+	waiting, began := l.calls.length(), time.Now()
 	if err := l.lockForAppend(ctx); err != nil {
 		if ctx.Err() != nil {
 			// Only this caller has no time left; the next one leads.
@@ -218,6 +218,9 @@ func (l *Log) leadBatch(ctx context.Context, own *call) {
 		l.opts.Logf("%v", rerr)
 	}
 	answer(batch, err)
+	if grown || err != nil {
+		l.opts.took(OpAppend, began)
+	}
 	if grown {
 		l.watch.notify()
 	}

@@ -68,7 +68,10 @@ func (l *Log) commit() error {
 	if err != nil {
 		return l.poisoned("check after a write", err)
 	}
-	if err := l.appender.Sync(); err != nil {
+	began := time.Now()
+	err = l.appender.Sync()
+	l.opts.took(OpSync, began)
+	if err != nil {
 		return l.poisoned("fsync", err)
 	}
 	return nil

@@ -30,8 +30,8 @@ var layers = [][]string{
 	{"internal/app"},
 	{"internal/gateapi", "internal/dispatch"},
 	{"internal/gate"},
-	{"internal/transport", "internal/lease", "internal/approvallog"},
-	{"internal/procid", "internal/durable", "internal/visible", "internal/sdnotify", "internal/telegramtest", "internal/archtest"},
+	{"internal/transport", "internal/lease", "internal/approvallog", "internal/metrics"},
+	{"internal/procid", "internal/durable", "internal/visible", "internal/sdnotify", "internal/rescue", "internal/telegramtest", "internal/archtest"},
 }
 
 // forbidden are imports that the order alone would allow.
@@ -48,6 +48,7 @@ var onlyIn = map[string][]string{
 	"github.com/go-telegram-bot-api/telegram-bot-api/v5": {"internal/transport"},
 	"github.com/gowebpki/jcs":                            {"internal/approvallog"},
 	"github.com/oklog/run":                               {"internal/app"},
+	"github.com/prometheus/client_golang/prometheus":     {"internal/metrics"},
 	"github.com/BurntSushi/toml":                         {"internal/gate", "internal/cli"},
 	"github.com/fsnotify/fsnotify":                       {"internal/approvallog", "internal/lease"},
 }

@@ -42,6 +42,8 @@ type Options struct {
 	// Drain bounds how long Run waits at its end for calls that are under way; 0 is 4 s.
 	Drain  time.Duration
 	Logger *zap.Logger
+	// Observe is told what happens; nil is nobody.
+	Observe Observer
 }
 
 const (
@@ -99,6 +101,9 @@ func New(o Options) *Loop {
 	}
 	if o.Logger == nil {
 		o.Logger = zap.NewNop()
+	}
+	if o.Observe == nil {
+		o.Observe = nobody{}
 	}
 	l := &Loop{
 		o:         o,

@@ -70,6 +70,7 @@ func (l *Loop) handleReply(ctx context.Context, m transport.Message) (handled bo
 	if err != nil {
 		return true, fmt.Errorf("a reply could not be recorded: %w", err)
 	}
+	l.o.Observe.Tapped(observed(r.Outcome), r.Outcome.refused())
 	if r.Outcome != OutcomeRejected && r.Outcome != OutcomeRevoked {
 		// What was recorded shows on the card; everything else has to be told.
 		text := r.Text

@@ -228,6 +228,7 @@ func (l *Loop) startCall(e Call) {
 		// From here on the call may have an effect, so only the end of the drain cuts it off.
 		sent, err := l.perform(l.calls, e)
 		r := resultOf(sent, err)
+		l.o.Observe.Delivered(messageKind(e.What), string(r.Kind))
 		if r.Kind == ResultLimited {
 			l.o.Pacer.Limited(e.ChatID, r.RetryAfter)
 		}

@@ -18,6 +18,7 @@ func (l *Loop) handleTap(ctx context.Context, t transport.Tap) error {
 			return fmt.Errorf("a tap could not be recorded: %w", err)
 		}
 	}
+	l.o.Observe.Tapped(observed(ruling.Outcome), ruling.Outcome.refused())
 	l.mailbox.put(TapRuled{CallbackID: t.ID, Tap: tap, Ruling: ruling})
 	return nil
 }

@@ -27,6 +27,8 @@ type OpenOptions struct {
 	ReadDamaged bool
 	// LockWait is how long to wait for the append lock; 0 is the log's own default.
 	LockWait time.Duration
+	// Took is told how long appends to the log took, as approvallog.Options.Took. Nil is nobody.
+	Took func(op string, took time.Duration)
 	// Logf reports what a person should know although it fails nothing. Nil drops it.
 	Logf func(format string, args ...any)
 
@@ -73,6 +75,7 @@ func Open(cfg Config, o OpenOptions) (*Gate, error) {
 		FS:          o.FS,
 		Prober:      o.Prober,
 		Logf:        o.Logf,
+		Took:        o.Took,
 	})
 	if err != nil {
 		return nil, mapError(err, "open the approval log")

@@ -110,6 +110,11 @@ const (
 	TroubleUndelivered = "undelivered"       // requests that nobody could be shown
 )
 
+// TroubleCodes are all of them.
+func TroubleCodes() []string {
+	return []string{TroubleDeaf, TroubleToken, TroubleConflict, TroubleDisplaced, TroubleChat, TroubleStorage, TroubleUndelivered}
+}
+
 // Trouble is something that keeps people from being asked or heard, until it is
 // over. Text is for people and holds no secret.
 type Trouble struct {

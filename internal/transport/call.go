@@ -117,9 +117,20 @@ func (c *Client) do(ctx context.Context, over *http.Client, method string, out a
 	bot := &tgbotapi.BotAPI{Token: c.token.Reveal(), Client: doer}
 	// The endpoint is a format string to the library.
 	bot.SetAPIEndpoint(strings.ReplaceAll(c.base, "%", "%%") + "/bot%s/%s")
+	began := time.Now()
 	response, err := request(bot)
 	if err != nil {
-		return c.failure(ctx, method, doer, response, err)
+		err = c.failure(ctx, method, doer, response, err)
+	}
+	if c.observe != nil {
+		e, _ := errors.AsType[*Error](err)
+		if e == nil {
+			e = &Error{}
+		}
+		c.observe(method, e.Class, time.Since(began), e.RetryAfter)
+	}
+	if err != nil {
+		return err
 	}
 	if out == nil {
 		return nil

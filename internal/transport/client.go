@@ -37,6 +37,9 @@ type Options struct {
 	// CallTimeout bounds a call and PollMargin what a poll may take beyond its
 	// hold time. 0 means 30 s and 15 s.
 	CallTimeout, PollMargin time.Duration
+	// Observe is told of every call: its method, the class of its failure or "" for none, how long it took, and the wait that a 429
+	// asked for. nil is nobody. It is called from several goroutines.
+	Observe func(method string, class Class, took, retryAfter time.Duration)
 }
 
 // Client calls the Bot API through telegram-bot-api/v5, which it gives what that
@@ -50,6 +53,7 @@ type Client struct {
 	redactor *Redactor
 	calls    *http.Client
 	polls    *http.Client
+	observe  func(method string, class Class, took, retryAfter time.Duration)
 
 	callTimeout, pollMargin time.Duration
 }
@@ -76,6 +80,7 @@ func New(o Options) (*Client, error) {
 		token:       token,
 		base:        strings.TrimRight(o.APIBase, "/"),
 		botID:       botID,
+		observe:     o.Observe,
 		redactor:    NewRedactor(append([]Secret{token}, o.Scrub...)...),
 		calls:       newHTTPClient(o.IPv4Only),
 		polls:       newHTTPClient(o.IPv4Only),
