@@ -132,7 +132,7 @@ func (a *App) snapshot() metrics.Snapshot {
 	s.Undelivered, s.Unsettled = stats.Undelivered, stats.Unsettled
 	s.ChatMuted = max(0, stats.MutedUntil.Sub(now))
 	// What the log says, also before the loop runs.
-	_ = a.gate.Log().View(func() { s.Pending = a.gate.Requests().PendingCount(now, "") })
+	_ = a.gate.Log().View(func() { s.Pending, _ = a.gate.Requests().PendingCount(now, "") })
 	for _, t := range a.troubles(a.loop.Alarm()) {
 		s.Troubles[t.Code] = true
 	}
