@@ -26,7 +26,8 @@ const (
 var layers = [][]string{
 	{"cmd/approvald", "internal/e2e"},
 	{"internal/cli"},
-	{"internal/demo"},
+	{"internal/demo", "internal/demopage"},
+	{"internal/stage"},
 	{"internal/app"},
 	{"internal/gateapi", "internal/dispatch"},
 	{"internal/gate"},

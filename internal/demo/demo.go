@@ -65,11 +65,11 @@ func Run(ctx context.Context, o Options) (err error) {
 		hand = person
 	}
 
-	w, err := newWorld(ctx, screen, o.Program)
+	w, err := newWorld(screen, o.Program)
 	if err != nil {
 		return fmt.Errorf("set the demo up: %w", err)
 	}
-	defer func() { err = errors.Join(err, w.close()) }()
+	defer func() { err = errors.Join(err, w.Close()) }()
 	if err := tell(ctx, w, hand); err != nil {
 		if !errors.Is(err, ErrQuit) && ctx.Err() == nil {
 			screen.alarm("%v", err)

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/approvald/approvald/internal/stage"
 	"github.com/approvald/approvald/internal/telegramtest"
 )
 
@@ -67,7 +68,7 @@ func tell(ctx context.Context, w *world, h hand) error {
 	s := w.screen
 	s.say("approvald puts a person in front of an agent's risky action. What you see is the real thing: the real daemon and the real "+
 		"commands as processes of their own, on a gate in %s. Only Telegram is played by a Bot API server on %s; nothing leaves this machine.",
-		w.dir, w.telegram.URL())
+		w.Dir, w.Telegram.URL())
 	if h.numbered() {
 		s.say("You hold Alice's phone: tap a button by its number. q leaves.")
 	}
@@ -89,7 +90,7 @@ func openTheGate(ctx context.Context, w *world, _ hand) error {
 	if err != nil {
 		return err
 	}
-	w.screen.note("the daemon is up as process %d, %s after it was started", w.daemon.pid(), round(took))
+	w.screen.note("the daemon is up as process %d, %s after it was started", w.daemon.PID(), round(took))
 	return nil
 }
 
@@ -128,13 +129,13 @@ func scene(ctx context.Context, w *world, h hand, r request) error {
 }
 
 // file starts a program that asks and waits, and returns it with the card that reached the phone.
-func (w *world) file(ctx context.Context, r request) (*child, telegramtest.Message, error) {
-	if err := w.write(r.payload, r.text); err != nil {
+func (w *world) file(ctx context.Context, r request) (*stage.Process, telegramtest.Message, error) {
+	if err := w.Write(r.payload, r.text); err != nil {
 		return nil, telegramtest.Message{}, err
 	}
 	args := r.args()
 	w.screen.command(args...)
-	waiter, err := w.family.start(w.screen, args...)
+	waiter, err := w.Start(w.screen, args...)
 	if err != nil {
 		return nil, telegramtest.Message{}, err
 	}
@@ -143,7 +144,7 @@ func (w *world) file(ctx context.Context, r request) (*child, telegramtest.Messa
 }
 
 // answer lets the hand act on a card until the program that waits for it ends, and checks its exit code.
-func (w *world) answer(ctx context.Context, h hand, r request, waiter *child, card telegramtest.Message) error {
+func (w *world) answer(ctx context.Context, h hand, r request, waiter *stage.Process, card telegramtest.Message) error {
 	w.screen.show("Alice", card, h.numbered())
 	tapped, at, err := w.taps(ctx, h, r, card)
 	if err != nil {
@@ -151,7 +152,7 @@ func (w *world) answer(ctx context.Context, h hand, r request, waiter *child, ca
 	}
 	exitCtx, cancel := context.WithTimeout(ctx, stepLimit)
 	defer cancel()
-	code, err := waiter.exit(exitCtx)
+	code, err := waiter.Exit(exitCtx)
 	if err != nil {
 		return err
 	}
@@ -162,7 +163,7 @@ func (w *world) answer(ctx context.Context, h hand, r request, waiter *child, ca
 	w.screen.show("Alice", settled, false)
 	switch {
 	case code == exitGranted && tapped == buttonApprove:
-		w.screen.note("exit code 0: granted. The waiting program went on %s after the tap, the decision was on disk before.", round(waiter.ended.Sub(at)))
+		w.screen.note("exit code 0: granted. The waiting program went on %s after the tap, the decision was on disk before.", round(waiter.Ended().Sub(at)))
 	case code == exitRejected && strings.HasPrefix(tapped, buttonReject):
 		w.screen.note("exit code 3: rejected. `set -e` and `cmd && next` stop here.")
 	case code == exitExpired && tapped == "":
@@ -223,7 +224,7 @@ func (w *world) whileOpen(ctx context.Context, card telegramtest.Message) (open 
 	go func() {
 		defer close(done)
 		defer cancel()
-		changed, err = w.telegram.WaitMessage(open, aliceID, func(m telegramtest.Message) bool { return m.ID == card.ID && m.Edits != card.Edits })
+		changed, err = w.Telegram.WaitMessage(open, aliceID, func(m telegramtest.Message) bool { return m.ID == card.ID && m.Edits != card.Edits })
 	}()
 	return open, func() (telegramtest.Message, bool) {
 		cancel()
@@ -262,12 +263,12 @@ func survive(ctx context.Context, w *world, h hand) error {
 	if err := w.awaitNoted(ctx); err != nil {
 		return err
 	}
-	w.screen.line("  " + w.screen.style(styleCyan, fmt.Sprintf("$ kill -9 %d", w.daemon.pid())))
-	if err := w.daemon.signal(syscall.SIGKILL); err != nil {
+	w.screen.line("  " + w.screen.style(styleCyan, fmt.Sprintf("$ kill -9 %d", w.daemon.PID())))
+	if err := w.daemon.Signal(syscall.SIGKILL); err != nil {
 		return err
 	}
-	<-w.daemon.done
-	if !waiter.running() {
+	<-w.daemon.Done()
+	if !waiter.Running() {
 		return fmt.Errorf("the program that waits for %s did not survive the daemon", release.key)
 	}
 	w.screen.note("the program that asked still waits; nothing was decided")
@@ -279,7 +280,7 @@ func survive(ctx context.Context, w *world, h hand) error {
 	if n := len(w.cards(release.key)); n != 1 {
 		return fmt.Errorf("after the restart %d messages on the phone are about %s, want the one of before", n, release.key)
 	}
-	w.screen.note("up again as process %d after %s: the lease was free at once, and the card was not sent a second time", w.daemon.pid(), round(took))
+	w.screen.note("up again as process %d after %s: the lease was free at once, and the card was not sent a second time", w.daemon.PID(), round(took))
 	w.screen.say("The card of before the crash still works.")
 	return w.answer(ctx, h, release, waiter, card)
 }
@@ -288,21 +289,21 @@ func refuseASecond(ctx context.Context, w *world, _ hand) error {
 	w.screen.chapter(6, chapters, "Two daemons on one gate")
 	w.screen.say("Each would put every request on the phone under its own button, and only one of them could resolve a tap. So a second one is refused " +
 		"before it does anything.")
-	before := len(w.telegram.Calls("getMe"))
+	before := len(w.Telegram.Calls("getMe"))
 	w.screen.command("up")
 	ctx, cancel := context.WithTimeout(ctx, stepLimit)
 	defer cancel()
-	_, code, err := w.family.run(ctx, w.screen, "up")
+	_, code, err := w.Run(ctx, w.screen, "up")
 	if err != nil {
 		return err
 	}
 	if code != exitHeld {
 		return fmt.Errorf("a second daemon ended with exit code %d, want %d", code, exitHeld)
 	}
-	if n := len(w.telegram.Calls("getMe")) - before; n != 0 {
+	if n := len(w.Telegram.Calls("getMe")) - before; n != 0 {
 		return fmt.Errorf("a second daemon called Telegram %d times before it was refused", n)
 	}
-	if !w.daemon.running() {
+	if !w.daemon.Running() {
 		return fmt.Errorf("the second daemon took the first one down")
 	}
 	w.screen.note("exit code 10, without a call to Telegram; the first daemon goes on")
@@ -326,7 +327,7 @@ func showTheRecord(ctx context.Context, w *world) error {
 	defer cancel()
 	for _, args := range [][]string{{"log", "tail", "-n", "100"}, {"log", "verify"}} {
 		s.command(args...)
-		_, code, err := w.family.run(ctx, s, args...)
+		_, code, err := w.Run(ctx, s, args...)
 		if err != nil {
 			return err
 		}
