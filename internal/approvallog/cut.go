@@ -169,7 +169,7 @@ func (l *Log) closeSegment(ctx context.Context, c Cut) error {
 
 // addLF ends the last record with the LF that it lacks.
 func (l *Log) addLF() error {
-	n, err := l.appender.Write([]byte{'\n'})
+	n, err := l.appender.Extend([]byte{'\n'}, l.at.offset)
 	if err != nil {
 		return l.rollback(l.at.offset, n, err)
 	}
@@ -248,7 +248,7 @@ func (l *Log) prepareNext(s archivedSegment, carry []Draft) (string, error) {
 		return "", err
 	}
 	if len(text) > 0 {
-		_, err = f.Write(text)
+		_, err = f.Extend(text, 0)
 	}
 	if err == nil {
 		err = likeFile(f.File, l.identity)

@@ -138,6 +138,7 @@ type indexWriter struct {
 	buf     []byte // begins with the blocks that were not written yet
 	block   []byte // the one that is being filled
 	number  uint32 // of the last block
+	written int64  // bytes
 	entries uint64
 }
 
@@ -173,8 +174,8 @@ func (w *indexWriter) seal() error {
 }
 
 func (w *indexWriter) flush() error {
-	_, err := w.file.Write(w.buf)
-	w.buf = w.buf[:0]
+	n, err := w.file.Extend(w.buf, w.written)
+	w.buf, w.written = w.buf[:0], w.written+int64(n)
 	return err
 }
 

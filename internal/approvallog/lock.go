@@ -47,8 +47,8 @@ type appendLock struct {
 	logf   func(string, ...any)
 
 	self   lockRecord
-	name   string   // of the prepared file
-	file   *os.File // the prepared file
+	name   string        // of the prepared file
+	file   *durable.File // the prepared file
 	info   os.FileInfo
 	record []byte // what the prepared file holds
 	queue  queue
@@ -77,9 +77,9 @@ func (l *appendLock) prepare() error {
 	if err != nil {
 		return err
 	}
-	l.name, l.file = name, file.File
+	l.name, l.file = name, file
 	// Where there are no kernel locks, the record does not promise one.
-	l.self.Flock = keepLocked(l.file)
+	l.self.Flock = keepLocked(l.file.File)
 	if err = l.stamp(); err == nil {
 		err = file.Sync()
 	}

@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"time"
+
+	"github.com/approvald/approvald/internal/procid"
 )
 
 // Status is what Verify finds a log to be.
@@ -252,12 +254,11 @@ func walkToEnd(ctx context.Context, f *os.File, w *walk) error {
 		if err := w.run(ctx); err != nil || w.tail == nil {
 			return err
 		}
-		_, lockErr := os.Lstat(w.path + ".lock")
+		writing := someoneAppends(w.path+".lock") && time.Now().Before(deadline)
 		again, err := f.Stat()
 		if err != nil {
 			return err
 		}
-		writing := lockErr == nil && time.Now().Before(deadline)
 		if !writing && again.Size() == w.size {
 			return nil
 		}
@@ -265,4 +266,15 @@ func walkToEnd(ctx context.Context, f *os.File, w *walk) error {
 			return err
 		}
 	}
+}
+
+// someoneAppends reports whether a writer holds the append lock, as far as a look at it tells: one that the
+// kernel says is gone does not.
+func someoneAppends(lock string) bool {
+	left, err := readLeftover(lock)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	self, serr := procid.Prober{}.Self()
+	return err != nil || serr != nil || !left.abandoned(self.BootID)
 }

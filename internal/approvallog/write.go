@@ -45,7 +45,7 @@ func (l *Log) write(records []Record) error {
 		}
 		text = append(append(text, r.Raw...), '\n')
 	}
-	n, err := l.appender.Write(text)
+	n, err := l.appender.Extend(text, before.offset)
 	if err != nil {
 		l.index = slices.DeleteFunc(l.index, func(p place) bool { return p.offset >= end })
 		return l.rollback(before.offset, n, err)

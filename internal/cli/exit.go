@@ -147,6 +147,9 @@ func describe(err error) failure {
 	} else if errors.Is(err, context.DeadlineExceeded) {
 		f.code = "timeout"
 	}
+	if f.code == gate.CodeInternal && f.hint == "" {
+		f.hint = gate.MachineHint(err)
+	}
 	if e, ok := errors.AsType[*gate.ConfigError](err); ok {
 		for _, fault := range e.Faults {
 			f.faults = append(f.faults, fault.String())

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -143,8 +144,15 @@ func (f FS) complete(op, path string, data []byte, perm os.FileMode) (_ string, 
 			os.Remove(temp)
 		}
 	}()
-	if _, err := file.Write(data); err != nil {
+	if _, err := file.Extend(data, 0); err != nil {
 		return "", err
+	}
+	size, err := file.size()
+	if err != nil {
+		return "", err
+	}
+	if size != int64(len(data)) {
+		return "", &fs.PathError{Op: "write", Path: temp, Err: fmt.Errorf("%w: the file has %d bytes, and %d were written", io.ErrShortWrite, size, len(data))}
 	}
 	// The umask may have taken bits off; the mode asked for is part of the promise.
 	if err := file.Chmod(perm); err != nil {

@@ -3,6 +3,7 @@ package durable
 import (
 	"bytes"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -165,5 +166,62 @@ func TestFilePartialWrite(t *testing.T) {
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != "a" {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// A write that takes only a part is gone on with, and never past a part that is not there.
+func TestExtendGoesOnAfterAShortWrite(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	short := func(n int, meanwhile func()) FS {
+		done := false
+		return FS{Hook: func(op, _ string) error {
+			if op != "x.write" || done {
+				return nil
+			}
+			done = true
+			meanwhile()
+			return &Partial{N: n, Err: io.ErrShortWrite}
+		}}
+	}
+	extend := func(f FS) (int, error) {
+		file, err := f.OpenFile("x", path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		if err := file.Truncate(0); err != nil {
+			t.Fatal(err)
+		}
+		return file.Extend([]byte("abcdef"), 0)
+	}
+	for name, test := range map[string]struct {
+		n         int
+		meanwhile string // what comes into the file besides
+		want      string
+		ok        bool
+	}{
+		"half":            {3, "", "abcdef", true},
+		"nothing":         {0, "", "", false},
+		"bytes too many":  {3, "x", "xabc", false},
+		"bytes elsewhere": {5, "xyz", "xyzabcde", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, err := extend(short(test.n, func() {
+				if test.meanwhile != "" {
+					if err := os.WriteFile(path, []byte(test.meanwhile), 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}))
+			if (err == nil) != test.ok || err != nil && !errors.Is(err, io.ErrShortWrite) {
+				t.Errorf("error %v", err)
+			}
+			if want := test.n; !test.ok && n != want {
+				t.Errorf("%d bytes were taken, want %d", n, want)
+			}
+			if got, err := os.ReadFile(path); err != nil || string(got) != test.want {
+				t.Errorf("%q, %v", got, err)
+			}
+		})
 	}
 }

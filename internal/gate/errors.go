@@ -3,6 +3,7 @@ package gate
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"strings"
 	"syscall"
@@ -70,16 +71,25 @@ func refuse(code, hint, format string, args ...any) *Error {
 
 // internalError wraps a failure of the machine under what was being done.
 func internalError(err error, format string, args ...any) *Error {
-	return &Error{Code: CodeInternal, Message: fmt.Sprintf(format, args...) + ": " + err.Error(), Hint: machineHint(err), Err: err}
+	return &Error{Code: CodeInternal, Message: fmt.Sprintf(format, args...) + ": " + err.Error(), Hint: MachineHint(err), Err: err}
 }
 
-// machineHint says what to do about a failure of the machine.
-func machineHint(err error) string {
+// MachineHint says what to do about a failure of the machine; "" when err is none.
+func MachineHint(err error) string {
+	errno, failed := errors.AsType[syscall.Errno](err)
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return "free some space, then try again: nothing was recorded"
-	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+	case errors.Is(err, syscall.EROFS):
+		return "the file system is mounted read-only; mount it writable again, then try again"
+	case errors.Is(err, fs.ErrPermission):
 		return "run as the user that the gate belongs to, or go through the daemon's socket (approvald up)"
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return "allow more open files (ulimit -n, LimitNOFILE= in a unit), then try again"
+	case errors.Is(err, syscall.EIO), errors.Is(err, io.ErrShortWrite):
+		return "look after the disk (dmesg tells of its errors), then try again"
+	case failed && errno != syscall.ENOENT:
+		return "look after the file system that the named file is on, then try again"
 	default:
 		return ""
 	}

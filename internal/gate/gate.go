@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -146,7 +148,17 @@ const leftoverAge = time.Hour
 // for the holder of the lease.
 func (g *Gate) Sweep() (removed int, err error) {
 	before := g.now().Add(-leftoverAge)
-	for _, dir := range []string{g.paths.Payloads, g.paths.Daemon, filepath.Dir(g.paths.Log), g.paths.Quarantine, g.paths.Archive} {
+	dirs := []string{g.paths.Payloads, g.paths.Daemon, filepath.Dir(g.paths.Log), g.paths.Quarantine, g.paths.Archive}
+	segments, err := os.ReadDir(g.paths.Archive)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	for _, s := range segments {
+		if s.IsDir() {
+			dirs = append(dirs, filepath.Join(g.paths.Archive, s.Name()))
+		}
+	}
+	for _, dir := range dirs {
 		n, dirErr := g.fs.Sweep("sweep", dir, before)
 		removed += n
 		err = errors.Join(err, dirErr)

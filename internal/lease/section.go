@@ -223,7 +223,7 @@ func (t *taker) writeTemp(op, temp string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(data)
+	_, err = f.Extend(data, 0)
 	if err == nil {
 		err = f.Sync()
 	}
