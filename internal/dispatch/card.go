@@ -163,6 +163,14 @@ func (c Card) Settled() Message {
 	return Message{HTML: m.String()}
 }
 
+// Renewed is the card once a fresh one has taken its place. Nothing is decided yet, and it has no buttons.
+func (c Card) Renewed() Message {
+	m := &markup{}
+	m.text("replaced · who has to decide has changed: decide on the newer card that replies to this one").line()
+	m.code(field(c.Request.Class, maxRequester)).text(" · ").code(field(c.Request.Key, maxKey))
+	return Message{HTML: m.String()}
+}
+
 // SettledPlain is the least that a card has to say after its end, as text without markup: for when Telegram takes no
 // other. What others wrote stands on a line of its own.
 func (c Card) SettledPlain() string {
@@ -199,14 +207,7 @@ func (c Card) asker(m *markup) {
 // needs says who has to agree, and who has.
 func (c Card) needs() string {
 	need := c.Rule.need(c.Request)
-	var names, own []string
-	for _, a := range c.Rule.Approvers {
-		if c.Rule.excludes(a, c.Request) {
-			own = append(own, a.ID)
-		} else {
-			names = append(names, a.ID)
-		}
-	}
+	names, own := c.deciders()
 	count := strconv.Itoa(need)
 	if need == 1 && len(names) > 1 {
 		count = "1 of" // it must not read as if all of them had to
@@ -222,6 +223,18 @@ func (c Card) needs() string {
 		s += fmt.Sprintf(" · %d of %d: %s", len(c.Approved), need, listed(c.Approved))
 	}
 	return s
+}
+
+// deciders are the names of the approvers whose word counts, and of those whom four eyes leave out.
+func (c Card) deciders() (names, own []string) {
+	for _, a := range c.Rule.Approvers {
+		if c.Rule.excludes(a, c.Request) {
+			own = append(own, a.ID)
+		} else {
+			names = append(names, a.ID)
+		}
+	}
+	return names, own
 }
 
 // listed is a list of names, or as many as fit and how many more there are.

@@ -76,12 +76,12 @@ func (c *Core) showWanted(ev ShowWanted) {
 	}
 }
 
-// next is the place in the lane of the card that is to go out next, -1 for none: one that somebody asked to see; else
-// one of the asker who was served longest ago, and of that asker's names the one that was, the oldest under that name. So a
+// next is the place in the lane of the card that is to go out next, -1 for none: one that somebody asked to see; else,
+// before those that are only to take another card's place, one of the asker who was served longest ago, and of that asker's names the one that was, the oldest under that name. So a
 // request goes out at the next turn, however many of another asker wait, and however many names that one takes.
 func (c *Core) next(l *lane) int {
 	best := -1
-	var first bool
+	var first, renewing bool
 	var turn, nameTurn int64
 	for i, id := range l.cards {
 		o := c.ops[id]
@@ -91,9 +91,13 @@ func (c *Core) next(l *lane) int {
 		if best >= 0 && first && !o.first {
 			continue
 		}
+		renews := o.renewing[c.slot(l.chatID)]
+		if best >= 0 && o.first == first && renews && !renewing {
+			continue
+		}
 		served, named := l.served[seat{asker: o.asker}], l.served[seat{o.asker, o.req.Requester}]
-		if best < 0 || o.first && !first || served < turn || served == turn && named < nameTurn {
-			best, first, turn, nameTurn = i, o.first, served, named
+		if best < 0 || o.first && !first || renewing && !renews || served < turn || served == turn && named < nameTurn {
+			best, first, renewing, turn, nameTurn = i, o.first, renews, served, named
 		}
 	}
 	return best

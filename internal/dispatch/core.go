@@ -74,6 +74,8 @@ type op struct {
 	id        CycleID
 	req       approvallog.Request
 	asker     string    // who really asks
+	terms     string    // what its card has to say of who decides, empty while not worked out
+	renewing  [2]bool   // the card that waits to go out, to the gate's chat and to the deputy's, is to take the place of another
 	documents int       // needed before the card, -1 while unknown
 	next      time.Time // not to be tried before
 	attempts  int
@@ -423,7 +425,7 @@ func (c *Core) owesAnything(id CycleID, req approvallog.Request) bool {
 // done reports whether no later record can change what a card settled to this state says. Not settled is not done.
 func done(s approvallog.State) bool {
 	switch s {
-	case "", approvallog.StatePending, approvallog.StateGranted, approvallog.StateStarted:
+	case "", approvallog.StatePending, approvallog.StateGranted, approvallog.StateStarted, stateRenewed:
 		return false
 	default:
 		return true

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/approvald/approvald/internal/approvallog"
@@ -36,6 +37,9 @@ type Delivery struct {
 	Seq         int64 // of the record that its sending began with
 	NonceSHA256 string
 	PayloadHash string
+	Said        said    // of a card
+	Renews      bool    // a card that takes the place of those of its asking before it, in its chat
+	Replaced    bool    // such a card is in the chat
 	Group       *group  // of a digest
 	Newest      int64   // of a digest, see told
 	Absence     absence // of word of one
@@ -257,6 +261,12 @@ func (d *Deliveries) Apply(rec approvallog.Record) error {
 				known.Settled, known.Gone = p.State, p.How == HowGone
 			}
 		})
+	case EventDeliveryRefreshed:
+		return fold(rec, func(p refreshedPayload) {
+			if known := d.byID[p.Delivery]; known != nil {
+				known.Said = said{terms: p.Terms, approved: strings.Join(p.Approved, " "), seq: rec.Seq}
+			}
+		})
 	case EventApprovalNoted:
 		return fold(rec, func(p notedPayload) { d.note(rec, p) })
 	}
@@ -294,6 +304,10 @@ func (d *Deliveries) intend(rec approvallog.Record, p intendedPayload) {
 		ID: p.Delivery, Kind: p.Kind, Cycle: CycleID{Key: rec.ActionKey, Seq: p.Cycle}, Epoch: p.Epoch, Seq: rec.Seq, NonceSHA256: p.NonceSHA256,
 		PayloadHash: p.PayloadHash, ChatID: p.ChatID, ThreadID: p.ThreadID, Phase: PhaseIntended,
 	}
+	if p.Kind == KindCard {
+		made.Renews = p.Renews
+		made.Said = said{terms: p.Terms, approved: strings.Join(p.Approved, " "), seq: rec.Seq}
+	}
 	if p.Kind == KindDigest {
 		made.Newest = p.Newest
 		made.Group = &group{asker: orElse(p.Origin, p.Asker), name: p.Asker, class: p.Class}
@@ -317,6 +331,7 @@ func (d *Deliveries) sent(at time.Time, p sentPayload) {
 	}
 	known.Phase, known.Reason, known.SentAt = PhaseSent, "", at
 	known.ChatID, known.MessageID, known.ThreadID = p.ChatID, p.MessageID, p.ThreadID
+	d.cycle(known.Cycle).replaceBefore()
 }
 
 func (d *Deliveries) stall(id string, phase Phase, reason string) {
@@ -334,6 +349,6 @@ func (d *Deliveries) note(rec approvallog.Record, p notedPayload) {
 	}
 	log.notes = append(log.notes, Note{
 		Approver: p.Approver, At: rec.TS, PayloadHash: p.PayloadHash, Channel: p.Channel, SenderID: p.SenderID,
-		Delivery: p.Delivery, NonceSHA256: p.NonceSHA256,
+		Delivery: p.Delivery, NonceSHA256: p.NonceSHA256, Seq: rec.Seq,
 	})
 }

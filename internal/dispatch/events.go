@@ -147,6 +147,7 @@ type (
 	SendCard struct {
 		Request  approvallog.Request
 		ThreadID int64
+		ReplyTo  int64 // the card whose place it takes, 0 for none
 		Nonce    Nonce
 		Approved []string
 	}
@@ -168,6 +169,11 @@ type (
 		Request   approvallog.Request
 		MessageID int64
 		Plain     bool
+	}
+	// EditRenewed says on a card that a fresh one has taken its place, and takes the buttons off.
+	EditRenewed struct {
+		Request   approvallog.Request
+		MessageID int64
 	}
 	// SendReminder says again, in reply to the card, that a request waits.
 	SendReminder struct {
@@ -219,6 +225,7 @@ func (SendCard) isAction()     {}
 func (SendDocument) isAction() {}
 func (EditProgress) isAction() {}
 func (EditSettled) isAction()  {}
+func (EditRenewed) isAction()  {}
 func (SendReminder) isAction() {}
 func (EditReminder) isAction() {}
 func (SendAbsence) isAction()  {}

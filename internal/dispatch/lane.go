@@ -85,6 +85,7 @@ type task struct {
 	result   string            // name of the event that ends the task once it is on disk
 	state    approvallog.State // what an edit settles the card to, empty for a send or for progress
 	cancel   bool              // the call was asked to be cancelled
+	renews   *refreshedPayload // what is to be recorded of an edit that brings a card up to date, nil for any other task
 }
 
 // open ends whatever keeps the lane still, except Telegram's own limit before its time is over.
@@ -111,13 +112,14 @@ func (c *Core) startCard(l *lane) bool {
 		return false
 	}
 	o := c.ops[l.cards[i]]
-	if c.crowd(l, o) {
+	if !o.renewing[c.slot(l.chatID)] {
 		l.serve(o)
-		return true
+		if c.crowd(l, o) {
+			return true
+		}
+		l.countSingle(c.groupsOf(o, l.chatID), c.now)
 	}
-	l.countSingle(c.groupsOf(o, l.chatID), c.now)
 	l.cards = slices.Delete(l.cards, i, i+1)
-	l.serve(o)
 	l.busy = &task{op: o}
 	if o.documents < 0 {
 		l.busy.stage = stagePreparing
@@ -157,7 +159,11 @@ func (c *Core) prepared(ev Prepared) {
 
 // wanted reports whether a card should still go out to this chat.
 func (c *Core) wanted(o *op, chatID int64) bool {
-	return o.pending() && !o.req.PastDeadline(c.now) && !c.shownIn(o.id, chatID)
+	if !o.pending() || o.req.PastDeadline(c.now) {
+		return false
+	}
+	_, stale := c.stale(o, chatID)
+	return stale || !c.shownIn(o.id, chatID)
 }
 
 // backOff keeps one operation from being tried for a while; the others go on.
@@ -182,10 +188,15 @@ func (c *Core) intend(l *lane) {
 	if sent < t.op.documents {
 		t.kind, t.index = KindDocument, sent
 	}
-	if d, ok := c.deliveries.ByID(t.op.retry[l.chatID]); ok && d.Kind == t.kind && d.Phase == PhaseIntended {
-		t.delivery, t.nonce = d.ID, c.nonces[d.ID]
-		c.send(l)
-		return
+	_, stale := c.stale(t.op, l.chatID)
+	renews := stale && t.kind == KindCard
+	if d, ok := c.deliveries.ByID(t.op.retry[l.chatID]); ok && d.Phase == PhaseIntended {
+		if d.Kind == t.kind && d.Renews == renews {
+			t.delivery, t.nonce = d.ID, c.nonces[d.ID]
+			c.send(l)
+			return
+		}
+		c.journal(EventDeliveryFailed, t.op.id.Key, failedPayload{Delivery: d.ID, Class: string(ResultCancelled), Reason: "another message is needed"})
 	}
 	t.nonce = c.o.Nonce()
 	p := intendedPayload{
@@ -195,7 +206,7 @@ func (c *Core) intend(l *lane) {
 	sum := t.nonce.Sum()
 	p.Delivery = sum[:16]
 	if t.kind == KindCard {
-		p.NonceSHA256 = sum
+		p.NonceSHA256, p.Terms, p.Approved, p.Renews = sum, c.termsOf(t.op), c.approved(t.op), renews
 		c.nonces[p.Delivery] = t.nonce
 	}
 	t.delivery, t.stage = p.Delivery, stageIntending
@@ -267,7 +278,10 @@ func (c *Core) send(l *lane) {
 		c.call(l, SendDocument{Request: o.req, ThreadID: c.thread(l), Index: t.index})
 		return
 	}
-	c.call(l, SendCard{Request: o.req, ThreadID: c.thread(l), Nonce: t.nonce, Approved: c.approved(o)})
+	old, _ := c.stale(o, l.chatID)
+	approved := c.approved(o)
+	c.progressShown[t.delivery] = len(approved)
+	c.call(l, SendCard{Request: o.req, ThreadID: c.thread(l), ReplyTo: old.MessageID, Nonce: t.nonce, Approved: approved})
 }
 
 func (c *Core) call(l *lane, what Action) {

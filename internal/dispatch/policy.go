@@ -44,7 +44,7 @@ func (c *Core) configured(ev Configured) {
 		if !o.pending() {
 			continue
 		}
-		o.remindAt = time.Time{}
+		o.remindAt, o.terms = time.Time{}, ""
 		c.wakeAt(c.deputyAt(o), o)
 		if c.recovered {
 			c.evaluate(o)

@@ -68,13 +68,20 @@ func partOf(begin, end time.Time, part float64) time.Time {
 
 // deliver makes sure that a pending asking is in every chat where it has to be by now, and that its people are reminded.
 func (c *Core) deliver(o *op) {
-	missing := false
+	missing, renewing, stale := false, false, false
 	for _, chatID := range c.chatsFor(o) {
 		if c.shownIn(o.id, chatID) {
 			c.release(o, chatID)
-			c.stopSending(o, c.lane(chatID))
+			_, stale = c.stale(o, chatID)
+			if o.renewing[c.slot(chatID)] = stale; !stale {
+				c.stopSending(o, c.lane(chatID))
+			} else if !c.waiting(o) {
+				c.enqueue(o, chatID)
+			}
+			renewing = renewing || stale
 			continue
 		}
+		o.renewing[c.slot(chatID)] = false
 		if c.hold(o, chatID) {
 			c.stopSending(o, c.lane(chatID))
 			continue
@@ -84,11 +91,12 @@ func (c *Core) deliver(o *op) {
 			c.enqueue(o, chatID)
 		}
 	}
-	if !missing {
+	if !missing && !renewing {
 		o.reason, o.attempts = "", 0
 	}
 	if c.shown(o.id) {
 		c.showProgress(o)
+		c.refresh(o)
 		c.remind(o)
 	}
 }
@@ -104,7 +112,7 @@ func (c *Core) shownIn(id CycleID, chatID int64) bool {
 	gone := 0
 	for d := range c.deliveries.Of(id) {
 		switch {
-		case d.Kind != KindCard || d.Phase != PhaseSent || d.ChatID != chatID:
+		case d.Kind != KindCard || d.Phase != PhaseSent || d.ChatID != chatID || d.Replaced:
 		case d.Gone:
 			gone++
 		default:

@@ -17,8 +17,10 @@ const (
 	EventDeliveryFailed   = "delivery.failed"
 	EventDeliveryUnknown  = "delivery.unknown"
 	EventDeliverySettled  = "delivery.settled"
-	EventApprovalNoted    = "approval.noted"
-	EventTapRefused       = "tap.refused"
+	// EventDeliveryRefreshed: a card was edited and says again what holds.
+	EventDeliveryRefreshed = "delivery.refreshed"
+	EventApprovalNoted     = "approval.noted"
+	EventTapRefused        = "tap.refused"
 )
 
 // journalActor writes everything in the journal but the approvals noted at a terminal.
@@ -68,6 +70,11 @@ type (
 		ChatID      int64  `json:"chat_id"`
 		ThreadID    int64  `json:"thread_id,omitempty"`
 
+		// Terms and Approved are what a card says of who decides, see said. Renews: it takes the place of the cards before it.
+		Renews   bool     `json:"renews,omitempty"`
+		Terms    string   `json:"terms,omitempty"`
+		Approved []string `json:"approved,omitempty"`
+
 		// Origin, Asker and Class are what a digest stands for: who really asks, under which name, empty for any, and
 		// for what. Newest is its newest request, where the cycle is not named after that one.
 		Newest int64     `json:"newest,omitempty"`
@@ -113,6 +120,13 @@ type (
 		State    approvallog.State `json:"state"`
 		How      How               `json:"how"`
 		Reason   string            `json:"reason,omitempty"`
+	}
+
+	// refreshedPayload: the card of a request that waits says this now of who decides.
+	refreshedPayload struct {
+		Delivery string   `json:"delivery"`
+		Terms    string   `json:"terms"`
+		Approved []string `json:"approved,omitempty"`
 	}
 
 	// notedPayload: one of several approvals that a request needs.
@@ -170,4 +184,5 @@ type Note struct {
 	SenderID    int64
 	Delivery    string
 	NonceSHA256 string
+	Seq         int64 // of its record
 }

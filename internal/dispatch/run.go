@@ -207,7 +207,7 @@ func (l *Loop) startCall(e Call) {
 		defer cancel()
 		kind := transport.KindCard
 		switch e.What.(type) {
-		case EditSettled, StripButtons, EditProgress, EditReminder, EditDigest:
+		case EditSettled, EditRenewed, StripButtons, EditProgress, EditReminder, EditDigest:
 			if !e.Fair {
 				kind = transport.KindSettle
 			}
@@ -257,7 +257,7 @@ func (l *Loop) perform(ctx context.Context, e Call) (transport.Message, error) {
 		card.Approved = a.Approved
 		m := card.Pending(l.o.Now(), a.Nonce)
 		return l.o.Sender.SendMessage(ctx, transport.SendMessage{
-			ChatID: e.ChatID, ThreadID: a.ThreadID, Text: m.HTML, ParseMode: parseMode, Keyboard: m.Keyboard,
+			ChatID: e.ChatID, ThreadID: a.ThreadID, Text: m.HTML, ParseMode: parseMode, Keyboard: m.Keyboard, ReplyTo: a.ReplyTo,
 		})
 	case SendDocument:
 		card, err := l.card(a.Request)
@@ -298,6 +298,10 @@ func (l *Loop) perform(ctx context.Context, e Call) (transport.Message, error) {
 		}
 		return transport.Message{}, l.o.Sender.EditMessageText(ctx, transport.EditMessageText{
 			ChatID: e.ChatID, MessageID: a.MessageID, Text: card.Settled().HTML, ParseMode: parseMode,
+		})
+	case EditRenewed:
+		return transport.Message{}, l.o.Sender.EditMessageText(ctx, transport.EditMessageText{
+			ChatID: e.ChatID, MessageID: a.MessageID, Text: Card{Request: a.Request}.Renewed().HTML, ParseMode: parseMode,
 		})
 	case SendReminder:
 		m := Card{Request: a.Request, Rule: l.policy().Rules.Rule(a.Request.Class), Approved: a.Approved}.Reminder(l.o.Now())

@@ -50,7 +50,7 @@ func (c *Core) showProgress(o *op) {
 		return
 	}
 	for d := range c.deliveries.Of(o.id) {
-		if _, known := c.nonces[d.ID]; known && d.Kind == KindCard && d.MessageID != 0 && c.progressShown[d.ID] != n {
+		if _, known := c.nonces[d.ID]; known && d.live() && c.progressShown[d.ID] != n {
 			c.owe(d)
 		}
 	}
@@ -79,6 +79,13 @@ func (c *Core) startEdit(l *lane, fair bool) bool {
 		}
 		d, _ := c.deliveries.ByID(e.delivery)
 		l.busy = &task{op: o, delivery: e.delivery, kind: d.Kind, edit: e, state: settledState(o.req), fair: fair}
+		switch {
+		case l.busy.state != "" || o.digest != nil:
+		case d.owesRenewed():
+			l.busy.state = stateRenewed
+		case c.outdated(o, d):
+			l.busy.renews = &refreshedPayload{Delivery: d.ID, Terms: c.termsOf(o), Approved: c.approved(o)}
+		}
 		c.call(l, what)
 		return true
 	}
@@ -109,9 +116,12 @@ func (c *Core) due(e *edit) (Action, *op) {
 	if o.digest != nil {
 		return c.digestDue(d, o.digest), o
 	}
+	if what := c.refreshDue(e, o, d); what != nil {
+		return what, o
+	}
 	by := c.approved(o)
 	nonce, known := c.nonces[d.ID]
-	if !known || len(by) == 0 || c.progressShown[d.ID] == len(by) || o.req.PastDeadline(c.now) {
+	if !known || !d.live() || len(by) == 0 || c.progressShown[d.ID] == len(by) || o.req.PastDeadline(c.now) {
 		return nil, nil
 	}
 	// Whatever comes of it is counted as shown unless Telegram says when to try again: the card keeps its buttons, and
@@ -124,6 +134,9 @@ func (c *Core) due(e *edit) (Action, *op) {
 func (c *Core) edited(l *lane, r Result) {
 	t := l.busy
 	e := t.edit
+	if c.refreshed(l, r) {
+		return
+	}
 	switch r.Kind {
 	case ResultDone:
 		e.failures = 0

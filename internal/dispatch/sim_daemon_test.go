@@ -23,6 +23,7 @@ type simDaemon struct {
 	inbox    []Event // results that are on their way to the core
 	answered map[string]int
 	epoch    int64
+	rules    testRules // that it was started with, or told of since
 
 	logSeq, journalSeq int64
 }
@@ -44,6 +45,10 @@ func (s *sim) startUp() {
 	}
 	fence.Bind(d.epoch)
 	s.epochs = d.epoch
+	if s.faults && s.chance(30) {
+		s.reconfigure()
+	}
+	d.rules = s.rules
 	nonces := rand.New(rand.NewPCG(s.o.seed, uint64(d.epoch)+1000))
 	d.loop = New(Options{
 		Log: log, Journal: d.journal, Requests: d.requests, Deliveries: d.fold, Rules: s.rules, LastContact: s.noted,

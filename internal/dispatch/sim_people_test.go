@@ -106,10 +106,10 @@ func (s *sim) bringUpdate() {
 
 // handle has a daemon deal with a tap. It reports whether the tap was taken: its outcome is on disk.
 func (s *sim) handle(d *simDaemon, t simTap) bool {
-	b, ruling, ok := Screen(t.tap, s.rules)
+	b, ruling, ok := Screen(t.tap, d.rules)
 	if ok {
 		before := s.stateOf(t.place.cycle)
-		person := s.personOf(t)
+		person := s.personOf(d, t)
 		pending := before == approvallog.StatePending
 		if person != "" && pending && (t.tap.ChatID == 0 || t.tap.ChatID == t.place.chat) {
 			s.made[voice(t.place.cycle, person, b.Verdict)] = true
@@ -140,14 +140,10 @@ func (s *sim) genuine(t simTap, b Button) bool {
 	return card != nil && t.tap.ChatID == t.place.chat && card.nonce == b.Nonce && !card.forged
 }
 
-// personOf is who taps, when this person may decide.
-func (s *sim) personOf(t simTap) string {
-	for _, a := range []Approver{alice, bob, carol} {
-		if _, allowed := s.rules.Rule(s.classOf(t.place.cycle)).named(a.ID); allowed && a.TelegramID == t.tap.SenderID {
-			return a.ID
-		}
-	}
-	return ""
+// personOf is who taps, when this person may decide by what a daemon knows of the configuration.
+func (s *sim) personOf(d *simDaemon, t simTap) string {
+	a, _ := d.rules.Rule(s.classOf(t.place.cycle)).approver(t.tap.SenderID)
+	return a.ID
 }
 
 func (s *sim) decideAtTerminal() {

@@ -58,6 +58,8 @@ type sim struct {
 	simPeople
 	simClaims
 	faults bool
+	// reloaded: the configuration changed under a daemon that went on.
+	reloaded bool
 }
 
 func newSim(o simOptions) *sim {
@@ -128,6 +130,7 @@ var acts = []struct {
 	{"offline", 4, func(s *sim) { s.offline = s.faults && !s.offline }},
 	{"block", 2, (*sim).block},
 	{"delete", 6, (*sim).deleteMessage},
+	{"configure", 3, (*sim).configure},
 	{"crash", 10, (*sim).crash},
 	{"fight", 4, (*sim).startUp},
 }

@@ -48,7 +48,8 @@ type simMessage struct {
 	forged  bool // somebody tapped it under another message's id
 	hash    string
 	absence absence
-	count   int // of a digest: how many requests it speaks of
+	count   int    // of a digest: how many requests it speaks of
+	says    string // of a card: who has to decide, and who has agreed
 }
 
 // telegram does what is asked, or not, and says what the daemon hears of it.
@@ -94,11 +95,11 @@ func (s *sim) telegram(d *simDaemon, e Call) Result {
 			lost = true
 		}
 	}
-	return s.perform(e, lost)
+	return s.perform(d, e, lost)
 }
 
 // perform does what is asked; lost makes the answer to it be lost.
-func (s *sim) perform(e Call, lost bool) Result {
+func (s *sim) perform(daemon *simDaemon, e Call, lost bool) Result {
 	s.sync()
 	at := func(r approvallog.Request) place { return place{CycleID{r.Key, r.Seq}, e.ChatID} }
 	switch a := e.What.(type) {
@@ -108,7 +109,11 @@ func (s *sim) perform(e Call, lost bool) Result {
 		if !ok || d.Cycle != to.cycle || d.Kind != KindCard || d.ChatID != e.ChatID {
 			s.failf("card for %v sent without a recorded intent", to)
 		}
-		return s.deliver(simMessage{place: to, kind: KindCard, nonce: a.Nonce, buttons: true, hash: a.Request.PayloadHash}, lost)
+		m := simMessage{place: to, kind: KindCard, nonce: a.Nonce, buttons: true, hash: a.Request.PayloadHash, says: s.says(daemon, a.Request, a.Approved)}
+		if a.ReplyTo != 0 {
+			s.claimRefresh(m, a.ReplyTo)
+		}
+		return s.deliver(m, lost)
 	case SendDocument:
 		return s.deliver(simMessage{place: at(a.Request), kind: KindDocument}, lost)
 	case SendReminder:
@@ -125,6 +130,8 @@ func (s *sim) perform(e Call, lost bool) Result {
 		return s.deliver(simMessage{place: place{chat: e.ChatID}, kind: KindAbsence, absence: absence{from: a.From, until: a.Until}}, lost)
 	case EditSettled:
 		return s.edit(a.MessageID, lost, func(m *simMessage) { m.buttons, m.state = false, settledState(a.Request) })
+	case EditRenewed:
+		return s.edit(a.MessageID, lost, func(m *simMessage) { m.buttons, m.state = false, stateRenewed })
 	case EditReminder:
 		return s.edit(a.MessageID, lost, func(m *simMessage) { m.state = settledState(a.Request) })
 	case StripButtons:
@@ -158,11 +165,61 @@ func (s *sim) perform(e Call, lost bool) Result {
 			if m.nonce != a.Nonce {
 				s.failf("an edit gave message %d the buttons of another", m.id)
 			}
+			m.says = s.says(daemon, a.Request, a.Approved)
 		})
 	default:
 		s.failf("unknown action %T", a)
 		return Result{}
 	}
+}
+
+// says is what a card of a daemon tells of who decides.
+func (s *sim) says(d *simDaemon, req approvallog.Request, approved []string) string {
+	return Card{Request: req, Rule: d.rules.Rule(req.Class), Approved: approved}.needs()
+}
+
+// claimRefresh holds that a card which takes another's place says something else, and excuses it.
+func (s *sim) claimRefresh(m simMessage, old int64) {
+	s.excused[m.place]++
+	before := s.messages[old]
+	if old > forgery || before == nil {
+		return
+	}
+	if before.place != m.place || before.kind != KindCard {
+		s.failf("a card of %v takes the place of %+v", m.place, before)
+	}
+	if before.says == m.says && !s.reloaded { // a card may be sent while the configuration changes under the daemon
+		s.failf("%v was sent again, and says the same as message %d: %s", m.place, old, m.says)
+	}
+}
+
+// reconfigure lets another approver in, or out again, or gives one another account.
+func (s *sim) reconfigure() {
+	two := Rule{Quorum: 2, Approvers: []Approver{alice, bob}}
+	switch s.rng.IntN(4) {
+	case 0:
+		two.Approvers = []Approver{alice, bob, carol}
+	case 1:
+		two.Approvers = []Approver{bob, carol}
+	case 2:
+		two.Approvers = []Approver{{ID: alice.ID, TelegramID: 444}, bob}
+	}
+	s.rules.byClass = map[string]Rule{"two": two}
+}
+
+// configure changes the configuration under the rightful daemon, which is told.
+func (s *sim) configure() {
+	if len(s.daemons) == 0 || !s.faults {
+		return
+	}
+	s.reconfigure()
+	s.reloaded = true
+	d := s.daemons[len(s.daemons)-1]
+	d.rules = s.rules
+	p := *d.loop.policy()
+	p.Rules = s.rules
+	d.loop.current.Store(&p)
+	s.stepCore(d, Configured{Policy: Policy{Rules: s.rules, Reminder: 0.5, Deputy: Chat{ID: simDeputy}}})
 }
 
 func (s *sim) deliver(m simMessage, lost bool) Result {
