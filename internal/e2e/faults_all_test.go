@@ -34,6 +34,7 @@ type faultGate struct {
 	program   string
 	dir, home string
 	env       []string
+	as        uint32 // the user that runs the program, 0 for this one
 }
 
 // quickDir is a directory in memory where there is one: whether an fsync takes time is of no matter to who makes it fail.
@@ -110,6 +111,7 @@ func (g *faultGate) do(w work, before ...string) outcome {
 	args := append(slices.Clone(before), append([]string{g.program}, w.verb...)...)
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env, cmd.Dir = append(slices.Clone(g.env), "STEPS="+w.steps), g.dir
+	credential(cmd, g.as)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); cmd.ProcessState == nil {

@@ -86,6 +86,8 @@ func MachineHint(err error) string {
 		return "run as the user that the gate belongs to, or go through the daemon's socket (approvald up)"
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		return "allow more open files (ulimit -n, LimitNOFILE= in a unit), then try again"
+	case errors.Is(err, syscall.EFBIG):
+		return "allow larger files (ulimit -f), then try again: nothing was recorded"
 	case errors.Is(err, syscall.EIO), errors.Is(err, io.ErrShortWrite):
 		return "look after the disk (dmesg tells of its errors), then try again"
 	case failed && errno != syscall.ENOENT:
