@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 )
@@ -22,12 +23,25 @@ import (
 // and run a thousand times.
 func onethread(t *testing.T) string {
 	t.Helper()
-	name := filepath.Join(t.TempDir(), "onethread")
-	if out, err := exec.Command("go", "build", "-o", name, "./testdata/onethread").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	name, err := buildOnethread()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return name
 }
+
+var buildOnethread = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "onethread-")
+	if err != nil {
+		return "", err
+	}
+	atEnd = append(atEnd, func() { os.RemoveAll(dir) })
+	name := filepath.Join(dir, "onethread")
+	if out, err := exec.Command("go", "build", "-o", name, "./testdata/onethread").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return name, nil
+})
 
 // faultGate is a gate without Telegram, in a directory of its own.
 type faultGate struct {

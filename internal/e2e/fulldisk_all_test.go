@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -95,5 +96,48 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 		t.Error("the log lost records")
 	}
 	w.settled(daemon, card)
+	w.run(0, "log", "verify")
+}
+
+// TestRestartsOnAFullDiskLeaveNothing: a supervisor that starts the daemon again and again makes nothing worse.
+func TestRestartsOnAFullDiskLeaveNothing(t *testing.T) {
+	w := newWorld(t)
+	smallDisk(t, filepath.Join(w.dir, "state"))
+	daemon := w.up()
+	waiter, card := w.request(daemon, "deploy:api#41")
+	w.tap(card, "Approve")
+	if code := waiter.code(); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	w.settled(daemon, card)
+	w.stopInTime(daemon)
+	ballast := fill(t, filepath.Join(w.dir, "state"))
+	files := func() map[string]string {
+		tree := w.tree(w.home)
+		maps.DeleteFunc(tree, func(_, what string) bool { return strings.HasPrefix(what, "d") }) // a directory's time tells of what came and went
+		return tree
+	}
+	before := files()
+	for range 10 {
+		up := w.start("up")
+		w.until("the daemon to end, or to ask for updates", func() bool {
+			select {
+			case <-up.done:
+				return true
+			default:
+				return false
+			}
+		})
+		if said := up.stderr.String(); up.code() != 11 || strings.Count(said, "\n") != 1 || !strings.Contains(said, "free some space") || !strings.Contains(said, w.home) {
+			t.Errorf("exit code %d: %s", up.code(), said)
+		}
+	}
+	if after := files(); !maps.Equal(before, after) {
+		t.Errorf("the home held\n%v\nand now\n%v", before, after)
+	}
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	w.wantServes(w.up(), "deploy:api#42")
 	w.run(0, "log", "verify")
 }

@@ -35,8 +35,15 @@ func TestMain(m *testing.M) {
 	if os.Getenv(programVariable) != "" {
 		os.Exit(cli.Main("e2e"))
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	for _, f := range atEnd {
+		f()
+	}
+	os.Exit(code)
 }
+
+// atEnd is called when all tests have ended.
+var atEnd []func()
 
 // world is one gate in a directory of its own, with a Telegram of its own.
 type world struct {
