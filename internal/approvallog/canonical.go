@@ -21,6 +21,8 @@ const maxDepth = 512
 type canonicalScanner struct {
 	b []byte
 	i int
+	// plain: the string that str accepted last is ASCII without escapes.
+	plain bool
 }
 
 // value accepts one value at depth.
@@ -86,16 +88,22 @@ func (s *canonicalScanner) object(depth int, member func(name []byte, nameStart,
 		return true
 	}
 	var last []byte
+	lastPlain := true
 	for first := true; ; first = false {
 		nameStart := s.i
 		if s.i >= len(s.b) || s.b[s.i] != '"' || !s.str() {
 			return false
 		}
 		name := s.b[nameStart+1 : s.i-1]
-		if !first && !lessName(last, name) {
+		if first {
+		} else if lastPlain && s.plain {
+			if bytes.Compare(last, name) >= 0 { // the bytes of plain names are their UTF-16 units
+				return false
+			}
+		} else if !lessName(last, name) {
 			return false
 		}
-		last = name
+		last, lastPlain = name, s.plain
 		if !s.take(':') {
 			return false
 		}
@@ -117,6 +125,7 @@ func (s *canonicalScanner) object(depth int, member func(name []byte, nameStart,
 // are some, \u00xx in lower case for the other control characters, and no other escape.
 func (s *canonicalScanner) str() bool {
 	b, i := s.b, s.i+1
+	s.plain = true
 	for {
 		// Eight bytes at a time while none of them is a quote, a backslash, a control character or
 		// the start of a longer sequence.
@@ -140,11 +149,13 @@ func (s *canonicalScanner) str() bool {
 				return false
 			}
 			i += n
+			s.plain = false
 		case c < 0x20:
 			return false
 		case c < utf8.RuneSelf:
 			i++
 		default:
+			s.plain = false
 			r, n := utf8.DecodeRune(b[i:])
 			if r == utf8.RuneError && n == 1 {
 				return false

@@ -73,13 +73,16 @@ func (d Draft) linkedTo(head Head) (Draft, error) {
 	return d, err
 }
 
-// original is the record under the number of the one that it repeats.
-func original(rec Record, p members) Record {
+// originalSeq is the record's number, and that of the one that it repeats when it was carried over.
+func originalSeq(rec *Record, p *members) int64 {
+	if p.own.carried.kind != '{' {
+		return rec.Seq // nearly all: what follows takes its variable from the heap
+	}
 	var of carried
 	if p.own.carried.object(&of) && of.Seq > 0 {
-		rec.Seq = of.Seq
+		return of.Seq
 	}
-	return rec
+	return rec.Seq
 }
 
 // object reads a JSON object into v, and reports whether it is one that fits.
@@ -147,15 +150,16 @@ func (q *Requests) cycle(key string) (records []Record, here bool) {
 	}
 	var e entry
 	for _, r := range q.finder.Find(key, func(r Record) bool { return r.ActionKey == key }) {
+		p := membersOf(r.Payload)
 		if r.Event != EventRequested {
 			before := e.cycle.Revision
-			if e.apply(r); e.cycle.Revision != before {
+			if e.apply(&r, p); e.cycle.Revision != before {
 				records = append(records, r)
 			}
 			continue
 		}
 		before := e.cycle.Seq
-		if e.open(r); e.cycle.Seq != before {
+		if e.open(&r, p); e.cycle.Seq != before {
 			records, here = []Record{r}, false
 		}
 		here = here || r.base == q.finder.log.base

@@ -38,6 +38,11 @@ type Finder struct {
 	fold   Indexed
 	sealed []*archived // oldest first
 
+	// Used where records are added, by one goroutine at a time.
+	recent hashes
+	adding int64                        // the offset of the record that is being added
+	addKey func(key string, fresh bool) // f.addAt, made once
+
 	mu   sync.RWMutex
 	runs []*indexRun // of the log's parts, in its order
 	mem  *memIndex   // of what follows them
@@ -249,8 +254,16 @@ func (f *Finder) scan(src io.ReaderAt, from, to mark) (*memIndex, error) {
 }
 
 // add indexes a record that was just applied.
-func (f *Finder) add(r Record) {
-	f.fold.Index(r, func(key string, fresh bool) { f.mem.add(makeEntry(key, r.offset, fresh)) })
+func (f *Finder) add(r *Record) {
+	if f.addKey == nil {
+		f.addKey = f.addAt
+	}
+	f.adding = r.offset
+	f.fold.Index(*r, f.addKey)
+}
+
+func (f *Finder) addAt(key string, fresh bool) {
+	f.mem.add(entryAt(f.recent.of(key), f.adding, fresh))
 }
 
 // freeze ends the index in memory at the place at and begins a new one.

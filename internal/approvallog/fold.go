@@ -103,15 +103,16 @@ func (q *Requests) entry(key string) *entry {
 func (q *Requests) find(key string) *entry {
 	records := q.finder.Find(key, func(r Record) bool { return r.ActionKey == key })
 	var e *entry
-	for _, rec := range records {
+	for i := range records {
+		rec := &records[i]
 		switch {
 		case rec.Event == EventRequested:
 			if e == nil {
 				e = &entry{}
 			}
-			e.open(rec)
+			e.open(rec, membersOf(rec.Payload))
 		case e != nil:
-			e.apply(rec)
+			e.apply(rec, membersOf(rec.Payload))
 		}
 	}
 	return e
@@ -186,14 +187,16 @@ func (q *Requests) Apply(rec Record) error {
 		e = q.fresh()
 	}
 	q.unindex(rec.ActionKey, e)
+	p := membersOf(rec.Payload)
 	if rec.Event == EventRequested {
 		before := e.cycle.Seq
-		e.open(rec)
+		e.open(&rec, p)
 		if e.cycle.Seq != before && e.cycle.Seq == rec.Seq {
-			q.noteCreation(e.cycle)
+			q.noteCreation(&e.cycle)
 		}
 	} else {
-		q.noteEpoch(rec.Event, e.apply(rec))
+		e.apply(&rec, p)
+		q.noteEpoch(rec.Event, p)
 	}
 	q.index(rec.ActionKey, e)
 	return nil
@@ -203,7 +206,7 @@ func (q *Requests) Apply(rec Record) error {
 // to be counted on from.
 const maxEpoch = 1 << 40
 
-func (q *Requests) noteEpoch(event string, p members) {
+func (q *Requests) noteEpoch(event string, p *members) {
 	switch event {
 	case EventGranted, EventRejected, EventRevoked:
 		if n, ok := p.own.epoch.integer(64); ok && n <= maxEpoch {
@@ -308,7 +311,7 @@ func (q *Requests) rest(e *entry) {
 // noteCreation remembers a creation and forgets those that have left the window, so that memory
 // does not grow with history. Askers that ask no more are looked for only when their number
 // has doubled: each creation costs a constant amount on average.
-func (q *Requests) noteCreation(r Request) {
+func (q *Requests) noteCreation(r *Request) {
 	oldest := r.RequestedAt.Add(-creationWindow)
 	asker := r.Asker()
 	times := q.created[asker]
@@ -325,34 +328,34 @@ func (q *Requests) noteCreation(r Request) {
 	q.sweepAt = 2*len(q.created) + 16
 }
 
-// open begins a fresh cycle.
-func (e *entry) open(rec Record) {
-	p := membersOf(rec.Payload)
-	rec = original(rec, p)
-	if rec.Seq == e.cycle.Seq {
+// open begins a fresh cycle with the record, whose payload has the members p.
+func (e *entry) open(rec *Record, p *members) {
+	seq := originalSeq(rec, p)
+	if seq == e.cycle.Seq {
 		return // carried over into another segment: the cycle goes on
 	}
+	kept := textsOf(&p.class, &p.summary, &p.payloadHash, &p.own.exclusive, &p.own.followUp, &p.own.digest, &p.own.onBehalfOf)
 	r := Request{
 		Key:         rec.ActionKey,
 		Task:        cmp.Or(rec.Task, rec.ActionKey),
-		Class:       p.class.string(),
-		Summary:     p.summary.string(),
+		Class:       kept[0],
+		Summary:     kept[1],
 		Requester:   rec.Actor,
 		State:       StatePending,
-		PayloadHash: p.payloadHash.string(),
-		Seq:         rec.Seq,
+		PayloadHash: kept[2],
+		Seq:         seq,
 		RequestedAt: rec.TS,
 		ExpiresAt:   p.own.expiresAt.time(),
 		WaitUntil:   p.waitUntil.time(),
 		Quorum:      p.own.quorumOrOne(),
 		Reversible:  p.reversible.isTrue(),
 		EstCostUSD:  p.estCostUSD.amount(),
-		Exclusive:   p.own.exclusive.string(),
-		FollowUp:    p.own.followUp.string(),
-		Digest:      p.own.digest.string(),
+		Exclusive:   kept[3],
+		FollowUp:    kept[4],
+		Digest:      kept[5],
 		Peer:        p.own.peer(),
 		WriterUID:   p.own.writerUID.userID(),
-		OnBehalfOf:  p.own.onBehalfOf.string(),
+		OnBehalfOf:  kept[6],
 		Previous:    e.cycle.State,
 	}
 	if r.ExpiresAt.IsZero() {
@@ -366,25 +369,24 @@ func (e *entry) open(rec Record) {
 }
 
 // apply walks one record of the key on, by the rules of the format: the first end of a pending
-// request wins, only a revocation replaces a grant, and only a grant can be used. It returns the record's
-// members.
-func (e *entry) apply(rec Record) members {
-	p := membersOf(rec.Payload)
-	rec = original(rec, p)
+// request wins, only a revocation replaces a grant, and only a grant can be used. The record's payload has
+// the members p.
+func (e *entry) apply(rec *Record, p *members) {
+	seq := originalSeq(rec, p)
 	switch rec.Event {
 	case EventGranted, EventRejected, EventExpired, EventWithdrawn:
-		e.cycle.end(rec, p)
+		e.cycle.end(rec, seq, p)
 	case EventRevoked:
 		if e.cycle.State == StateGranted {
 			e.cycle.State = StateRevoked
-			e.cycle.Ending = &Ending{By: rec.Actor, At: rec.TS, Reason: p.note.string(), Seq: rec.Seq}
+			e.cycle.Ending = &Ending{By: rec.Actor, At: rec.TS, Reason: p.note.string(), Seq: seq}
 			e.cycle.Revision++
 		}
 	case EventExecutionStarted:
 		// While an earlier cycle's execution runs, nothing else of this key may start.
 		if e.running == nil && e.cycle.State == StateGranted {
 			e.cycle.State = StateStarted
-			e.cycle.Execution = &Execution{By: rec.Actor, StartedAt: rec.TS, StartedSeq: rec.Seq, Runner: p.own.runner.identity()}
+			e.cycle.Execution = &Execution{By: rec.Actor, StartedAt: rec.TS, StartedSeq: seq, Runner: p.own.runner.identity()}
 			e.cycle.Revision++
 		}
 	case EventExecutionCompleted, EventExecutionFailed:
@@ -392,15 +394,14 @@ func (e *entry) apply(rec Record) members {
 		case e.running != nil:
 			e.running = nil
 		case e.cycle.State == StateStarted, e.cycle.State == StateGranted:
-			e.cycle.finish(rec, p)
+			e.cycle.finish(rec, seq, p)
 		}
 	}
-	return p
 }
 
 // end closes a pending request. Except for the record of its expiry, what comes at or after the
 // deadline comes too late and counts for nothing.
-func (r *Request) end(rec Record, p members) {
+func (r *Request) end(rec *Record, seq int64, p *members) {
 	if r.State != StatePending || (rec.Event != EventExpired && r.PastDeadline(rec.TS)) {
 		return
 	}
@@ -410,31 +411,31 @@ func (r *Request) end(rec Record, p members) {
 			return
 		}
 		r.State = StateGranted
-		r.Decision = decisionOf(rec, p)
+		r.Decision = decisionOf(rec, seq, p)
 		r.Approvals = p.own.approvalList()
 		if len(r.Approvals) == 0 {
 			r.Approvals = []Approval{{By: rec.Actor, At: rec.TS}}
 		}
 	case EventRejected:
 		r.State = StateRejected
-		r.Decision = decisionOf(rec, p)
+		r.Decision = decisionOf(rec, seq, p)
 	case EventExpired:
 		r.State = StateExpired
-		r.Ending = &Ending{By: rec.Actor, At: rec.TS, Seq: rec.Seq}
+		r.Ending = &Ending{By: rec.Actor, At: rec.TS, Seq: seq}
 	case EventWithdrawn:
 		r.State = StateWithdrawn
-		r.Ending = &Ending{By: rec.Actor, At: rec.TS, Reason: p.reason.string(), Seq: rec.Seq}
+		r.Ending = &Ending{By: rec.Actor, At: rec.TS, Reason: p.reason.string(), Seq: seq}
 	}
 	r.Revision++
 }
 
 // finish ends the execution. A writer that records only the end has used the grant all the same.
-func (r *Request) finish(rec Record, p members) {
-	done := Execution{By: rec.Actor, StartedAt: rec.TS, StartedSeq: rec.Seq}
+func (r *Request) finish(rec *Record, seq int64, p *members) {
+	done := Execution{By: rec.Actor, StartedAt: rec.TS, StartedSeq: seq}
 	if r.Execution != nil {
 		done = *r.Execution
 	}
-	done.EndedAt, done.EndedSeq = rec.TS, rec.Seq
+	done.EndedAt, done.EndedSeq = rec.TS, seq
 	if n, ok := p.exitCode.integer(strconv.IntSize); ok {
 		code := int(n)
 		done.ExitCode = &code
@@ -448,14 +449,12 @@ func (r *Request) finish(rec Record, p members) {
 	r.Revision++
 }
 
-func decisionOf(rec Record, p members) *Decision {
-	return &Decision{
-		By:      rec.Actor,
-		At:      rec.TS,
-		Note:    p.note.string(),
-		Seq:     rec.Seq,
-		Channel: cmp.Or(rec.Channel, p.sender.channel.string()),
+func decisionOf(rec *Record, seq int64, p *members) *Decision {
+	d := &Decision{By: rec.Actor, At: rec.TS, Note: p.note.string(), Seq: seq, Channel: rec.Channel}
+	if d.Channel == "" {
+		d.Channel = p.sender.channel.string()
 	}
+	return d
 }
 
 func humanActor(s string) bool { return len(s) > len("human:") && s[:len("human:")] == "human:" }

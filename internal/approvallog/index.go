@@ -60,7 +60,11 @@ type indexEntry struct {
 }
 
 func makeEntry(key string, offset int64, fresh bool) indexEntry {
-	e := indexEntry{hash: keyHash(key), at: uint64(offset) << 1}
+	return entryAt(keyHash(key), offset, fresh)
+}
+
+func entryAt(hash uint64, offset int64, fresh bool) indexEntry {
+	e := indexEntry{hash: hash, at: uint64(offset) << 1}
 	if fresh {
 		e.at |= 1
 	}
@@ -80,6 +84,27 @@ func keyHash(key string) uint64 {
 	var buf [64]byte // keys are short: no copy on the heap
 	sum := sha256.Sum256(append(buf[:0], key...))
 	return binary.BigEndian.Uint64(sum[:])
+}
+
+// hashes remembers what keyHash gave of late: a key's records often stand close together. It compares
+// keys, so it never gives another key's hash; keys that were chosen to meet in one place only cost what
+// they cost without it.
+type hashes [256]struct {
+	key  string
+	hash uint64
+}
+
+func (h *hashes) of(key string) uint64 {
+	// FNV-1a, of the end: keys often begin alike.
+	slot := uint32(2166136261)
+	for _, c := range []byte(key[max(0, len(key)-16):]) {
+		slot = (slot ^ uint32(c)) * 16777619
+	}
+	known := &h[(slot^slot>>16)%uint32(len(h))]
+	if known.key != key {
+		known.key, known.hash = key, keyHash(key)
+	}
+	return known.hash
 }
 
 func newIndexID() (id indexID) {

@@ -56,7 +56,7 @@ type lineChecker struct {
 	line    line
 	scratch []byte // the digest's input
 	// The strings of the record that was made last, which the next often has too.
-	lastHash, lastActor, lastTask string
+	lastHash, lastActor, otherActor, lastKey, lastTask, lastChannel string
 }
 
 // check takes the line b (without its LF) apart. The fault is the first in the order that the
@@ -190,6 +190,9 @@ func (l *line) previous() []byte {
 // parts of it.
 func (c *lineChecker) record(raw []byte, offset int64) Record {
 	l := &c.line
+	if string(l.actor.text) != c.lastActor {
+		c.lastActor, c.otherActor = c.otherActor, c.lastActor // the asker and the approver, in turns
+	}
 	c.lastActor = again(c.lastActor, l.actor)
 	r := Record{
 		Seq: l.seq, TS: l.time, Event: eventName(l.event), Actor: c.lastActor, Hash: string(l.hash.text),
@@ -197,14 +200,19 @@ func (c *lineChecker) record(raw []byte, offset int64) Record {
 	}
 	c.lastHash = r.Hash
 	if l.actionKey.kind != 0 {
-		r.ActionKey = l.actionKey.str()
+		c.lastKey = again(c.lastKey, l.actionKey)
+		r.ActionKey = c.lastKey
 	}
 	if l.task.kind != 0 {
+		if string(l.task.text) == c.lastKey {
+			c.lastTask = c.lastKey // who names no task has the action key for it
+		}
 		c.lastTask = again(c.lastTask, l.task)
 		r.Task = c.lastTask
 	}
 	if l.channel.kind != 0 {
-		r.Channel = l.channel.str()
+		c.lastChannel = again(c.lastChannel, l.channel)
+		r.Channel = c.lastChannel
 	}
 	if l.payload.kind != 0 {
 		r.Payload = l.payload.text
@@ -234,6 +242,16 @@ func eventName(m field) string {
 		return EventRejected
 	case EventExpired:
 		return EventExpired
+	case EventWithdrawn:
+		return EventWithdrawn
+	case EventRevoked:
+		return EventRevoked
+	case EventExecutionStarted:
+		return EventExecutionStarted
+	case EventExecutionCompleted:
+		return EventExecutionCompleted
+	case EventExecutionFailed:
+		return EventExecutionFailed
 	}
 	return m.str()
 }
@@ -280,7 +298,7 @@ func parseTime(m field) (time.Time, bool) {
 		if year >= 0 && month >= 1 && month <= 12 && day >= 1 && day <= 31 && hour >= 0 && hour < 24 &&
 			minute >= 0 && minute < 60 && second >= 0 && second < 60 && milli >= 0 {
 			t := time.Date(year, time.Month(month), day, hour, minute, second, milli*1e6, time.UTC)
-			return t, t.Day() == day // not the 31st of a month with fewer days
+			return t, day <= 28 || t.Day() == day // not the 31st of a month with fewer days
 		}
 	}
 	t, err := time.Parse(time.RFC3339Nano, strings.ToUpper(string(b)))

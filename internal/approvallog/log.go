@@ -334,23 +334,25 @@ func (l *Log) readTo(ctx context.Context, size int64) error {
 // fold feeds a segment's records to the fold. A record that it does not take ends the use of the
 // handle: the fold is between two records for ever.
 func (l *Log) fold(w *walk, seg *segment) error {
-	for i, r := range seg.records {
+	for i := range seg.records {
+		r := &seg.records[i] // the segment's own, which nobody else has yet
 		if (r.Seq-1)%indexStep == 0 {
 			before := place{offset: r.offset, line: w.at.line + int64(i), head: Head{Seq: r.Seq - 1, Hash: r.Prev}}
 			l.index = append(l.index, before)
 		}
-		if err := l.apply(r.above(l.base)); err != nil {
+		*r = r.above(l.base)
+		if err := l.apply(r); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (l *Log) apply(r Record) error {
+func (l *Log) apply(r *Record) error {
 	if l.opts.Fold == nil {
 		return nil
 	}
-	if err := l.opts.Fold.Apply(r); err != nil {
+	if err := l.opts.Fold.Apply(*r); err != nil {
 		l.poison = fmt.Errorf("%w: record %d cannot be followed: %w", ErrPoisoned, r.Seq, err)
 		return l.poison
 	}

@@ -29,21 +29,25 @@ type ownMembers struct {
 type senderMembers struct{ channel field }
 
 // membersOf reads a payload in one pass when it is canonical, as the log's are. What is no object
-// has no members.
-func membersOf(payload []byte) members {
-	m, ok := canonicalMembers(payload)
-	if ok || len(payload) == 0 {
-		return m
-	}
-	if payload, err := Canonicalize(payload); err == nil {
-		m, _ = canonicalMembers(payload)
-		return m
-	}
-	return members{}
+// has no members. It is small enough to be inlined: then what it makes stays on the caller's stack.
+func membersOf(payload []byte) *members {
+	m := new(members)
+	m.read(payload)
+	return m
 }
 
-func canonicalMembers(payload []byte) (m members, ok bool) {
-	ok = eachMember(payload, func(name, value []byte) {
+func (m *members) read(payload []byte) {
+	if m.readCanonical(payload) || len(payload) == 0 {
+		return
+	}
+	*m = members{}
+	if payload, err := Canonicalize(payload); err == nil {
+		m.readCanonical(payload)
+	}
+}
+
+func (m *members) readCanonical(payload []byte) bool {
+	return eachMember(payload, func(name, value []byte) {
 		f := fieldOf(value)
 		switch string(name) {
 		case "class":
@@ -65,7 +69,7 @@ func canonicalMembers(payload []byte) (m members, ok bool) {
 		case "exit_code":
 			m.exitCode = f
 		case "approvald":
-			m.own = ownMembersOf(value)
+			m.own.read(value)
 		case "sender":
 			eachMember(value, func(name, value []byte) {
 				if string(name) == "channel" {
@@ -74,10 +78,9 @@ func canonicalMembers(payload []byte) (m members, ok bool) {
 			})
 		}
 	})
-	return m, ok
 }
 
-func ownMembersOf(object []byte) (m ownMembers) {
+func (m *ownMembers) read(object []byte) {
 	eachMember(object, func(name, value []byte) {
 		f := fieldOf(value)
 		switch string(name) {
@@ -113,7 +116,6 @@ func ownMembersOf(object []byte) (m ownMembers) {
 			m.follows = f
 		}
 	})
-	return m
 }
 
 // eachMember tells the members of a canonical object, the names without their quotes. It reports
@@ -209,6 +211,29 @@ func (m field) string() string {
 	return m.str()
 }
 
+// textsOf gives what [field.string] gives of each field, as parts of one string: one allocation holds all
+// that a request keeps of its payload, and nothing of what it does not.
+func textsOf(fields ...*field) (texts [7]string) {
+	var room [512]byte
+	var ends [len(texts)]int
+	all := room[:0]
+	for i, m := range fields {
+		if m.kind == '"' {
+			if bytes.IndexByte(m.text, '\\') < 0 {
+				all = append(all, m.text...)
+			} else {
+				all = append(all, m.str()...)
+			}
+		}
+		ends[i] = len(all)
+	}
+	text, from := string(all), 0
+	for i, to := range ends[:len(fields)] {
+		texts[i], from = text[from:to], to
+	}
+	return texts
+}
+
 func (m field) isTrue() bool { return m.kind == 't' }
 
 // integer reads a number without a fraction; it reports false for anything else.
@@ -242,15 +267,21 @@ func (m field) amount() string {
 
 // contradicts reports whether the member is there and says something else than want.
 func (m field) contradicts(want string) bool {
-	return m.kind != 0 && (m.kind != '"' || m.str() != want)
+	switch {
+	case m.kind == 0:
+		return false
+	case m.kind == '"' && bytes.IndexByte(m.text, '\\') < 0:
+		return string(m.text) != want
+	}
+	return m.kind != '"' || m.str() != want
 }
 
-func (m ownMembers) quorumOrOne() int {
+func (m *ownMembers) quorumOrOne() int {
 	n, _ := m.quorum.integer(strconv.IntSize)
 	return int(max(1, n))
 }
 
-func (m ownMembers) peer() *Peer {
+func (m *ownMembers) peer() *Peer {
 	uid := m.uid.userID()
 	if uid == nil {
 		return nil
@@ -271,7 +302,7 @@ func (m field) userID() *uint32 {
 
 // approvalList are the approvals that name a person; an element with a time that is none does not
 // count.
-func (m ownMembers) approvalList() (list []Approval) {
+func (m *ownMembers) approvalList() (list []Approval) {
 	if m.approvals.kind != '[' {
 		return nil
 	}

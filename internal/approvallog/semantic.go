@@ -47,7 +47,7 @@ func (s *semantic) record(r Record, line, offset int64) {
 	numbered := r
 	numbered.Seq += s.base
 	p := membersOf(r.Payload)
-	numbered = original(numbered, p)
+	numbered.Seq = originalSeq(&numbered, p)
 	repeats := numbered.Seq <= s.base // a record of the archive, which was looked at there
 	if code, message := key.walk(numbered, p); code != "" && !repeats {
 		s.find(Finding{Code: code, Seq: r.Seq, Line: line, Offset: offset, Message: message})
@@ -55,7 +55,7 @@ func (s *semantic) record(r Record, line, offset int64) {
 }
 
 // walk takes the key over one more record. It returns what is odd about it, "" for nothing.
-func (k *keyHistory) walk(r Record, p members) (code, message string) {
+func (k *keyHistory) walk(r Record, p *members) (code, message string) {
 	switch r.Event {
 	case EventRequested:
 		k.open(r, p)
@@ -84,7 +84,7 @@ func (k *keyHistory) walk(r Record, p members) (code, message string) {
 	return "", ""
 }
 
-func (k *keyHistory) open(r Record, p members) {
+func (k *keyHistory) open(r Record, p *members) {
 	if r.Seq == k.cycle {
 		return // carried over into another segment: the cycle goes on
 	}
@@ -96,7 +96,7 @@ func (k *keyHistory) open(r Record, p members) {
 }
 
 // end is a record that ends a pending request.
-func (k *keyHistory) end(r Record, p members) (code, message string) {
+func (k *keyHistory) end(r Record, p *members) (code, message string) {
 	switch {
 	case k.cycle == 0:
 		return FindingDecisionWithoutRequest, r.Event + " of an action key that nobody asked for"

@@ -23,9 +23,9 @@ func TestSemanticAgreesWithTheFold(t *testing.T) {
 			switch {
 			case r.Event == EventRequested:
 				asked = true
-				fold.open(r)
+				fold.open(&r, membersOf(r.Payload))
 			case asked:
-				fold.apply(r)
+				fold.apply(&r, membersOf(r.Payload))
 			}
 			s.record(r, seq, 0)
 			counted := fmt.Sprintf("%+v", fold.shown()) != before || fmt.Sprintf("%+v", fold.cycle) != cycle

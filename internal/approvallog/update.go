@@ -304,7 +304,7 @@ func (l *Log) runBatch(ctx context.Context, batch []*call) error {
 		for _, r := range tx.records {
 			r = r.above(l.base)
 			c.records = append(c.records, r)
-			if err := l.apply(r); err != nil {
+			if err := l.apply(&r); err != nil {
 				return err
 			}
 		}
