@@ -46,7 +46,8 @@ func (l *Listener) Remove() error {
 	case err != nil:
 		return fmt.Errorf("look at socket %s: %w", l.path, err)
 	}
-	if now.Dev != l.made.Dev || now.Ino != l.made.Ino {
+	// The inode of a closed socket whose file was replaced may be its successor's; the time of the last change is not.
+	if now.Dev != l.made.Dev || now.Ino != l.made.Ino || now.Ctim != l.made.Ctim {
 		return nil
 	}
 	if err := unix.Unlink(l.path); err != nil && !errors.Is(err, fs.ErrNotExist) {

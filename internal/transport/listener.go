@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"os"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -20,69 +17,27 @@ const (
 	readTimeout  = 10 * time.Second
 	// handleTimeout stays under the 60 s after which Telegram gives up a post.
 	handleTimeout = 20 * time.Second
+	// maxSkip is how long a refused post's body may be for its connection to be kept:
+	// reading that much costs less than another connection, which a reverse proxy
+	// would have to make for each of a stranger's posts.
+	maxSkip = 4 << 10
 )
 
-// open returns the listener of the options.
-func (w *Webhook) open(ctx context.Context) (net.Listener, error) {
-	if w.listener != nil {
-		return w.listener, nil
-	}
-	network, address := "tcp", w.listen
-	if path, found := strings.CutPrefix(w.listen, "unix:"); found {
-		network, address = "unix", path
-		if err := removeStaleSocket(ctx, path); err != nil {
-			return nil, err
-		}
-	}
-	listener, err := new(net.ListenConfig).Listen(ctx, network, address)
-	if err != nil {
-		return nil, fmt.Errorf("webhook listener: %w", err)
-	}
-	if network == "unix" {
-		// The reverse proxy is let in by group.
-		if err := os.Chmod(address, 0o660); err != nil {
-			_ = listener.Close()
-			return nil, fmt.Errorf("webhook socket: %w", err)
-		}
-	}
-	return listener, nil
-}
-
-// removeStaleSocket removes the socket that a killed process left, and nothing
-// else: no other kind of file, and no socket that still answers.
-func removeStaleSocket(ctx context.Context, path string) error {
-	info, err := os.Lstat(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("webhook socket: %w", err)
-	}
-	if info.Mode().Type() != os.ModeSocket {
-		return fmt.Errorf("webhook socket: %s exists and is not a socket: move it away", path)
-	}
-	dialer := net.Dialer{Timeout: time.Second}
-	if conn, err := dialer.DialContext(ctx, "unix", path); err == nil {
-		_ = conn.Close()
-		return fmt.Errorf("webhook socket: another process listens on %s", path)
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("webhook socket: %w", err)
-	}
-	return nil
-}
-
 func (w *Webhook) server(ctx context.Context, handle Handler) *http.Server {
-	return &http.Server{
+	server := &http.Server{
 		Handler:           w.handler(ctx, handle),
 		ReadHeaderTimeout: readTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      readTimeout + handleTimeout + 5*time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
+		// net/http would answer "OPTIONS *" by itself.
+		DisableGeneralOptionsHandler: true,
 		// net/http's own lines would let strangers fill the log.
 		ErrorLog: zap.NewStdLog(zap.NewNop()),
 	}
+	w.conns.attach(server)
+	return server
 }
 
 // handler judges a post in the order of what it costs: path, method, secret, and
@@ -91,13 +46,15 @@ func (w *Webhook) server(ctx context.Context, handle Handler) *http.Server {
 func (w *Webhook) handler(ctx context.Context, handle Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		refuse := func(status int) {
-			// Closing spares reading the rest of a stranger's body.
-			rw.Header().Set("Connection", "close")
+			if r.ContentLength < 0 || r.ContentLength > maxSkip {
+				// Closing spares reading the rest of a stranger's body.
+				rw.Header().Set("Connection", "close")
+			}
 			rw.WriteHeader(status)
 		}
 		given := r.Header.Values(secretHeader)
 		switch {
-		case r.URL.Path != w.path:
+		case r.URL.EscapedPath() != w.path:
 			refuse(http.StatusNotFound)
 		case r.Method != http.MethodPost:
 			rw.Header().Set("Allow", http.MethodPost)
@@ -115,6 +72,7 @@ func (w *Webhook) handler(ctx context.Context, handle Handler) http.Handler {
 		case r.ContentLength > maxBody:
 			refuse(http.StatusRequestEntityTooLarge)
 		default:
+			w.conns.keep(r)
 			if status := w.take(ctx, rw, r, handle); status != http.StatusOK {
 				refuse(status)
 			}

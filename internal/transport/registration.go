@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -22,6 +23,27 @@ type registration struct {
 	set    time.Time // our last setWebhook
 
 	delivered, refused int64 // the counters at the last check
+	errorDate          int64 // last_error_date at the last check
+	failing            bool  // Telegram has updates and its tries to deliver them fail
+	again              bool  // set once more because its posts lacked the secret
+}
+
+// look takes up what Telegram and the listener say since the last check. Telegram
+// never clears its last error, so only one with a new date counts, until an update
+// arrives or none is left; that a post was refused shows a stranger at most.
+func (r *registration) look(w *Webhook, info WebhookInfo) {
+	delivered := w.delivered.Load()
+	quiet := delivered == r.delivered
+	fresh := info.LastErrorDate != 0 && info.LastErrorDate != r.errorDate
+	r.delivered, r.errorDate = delivered, info.LastErrorDate
+	r.failing = quiet && info.Pending > 0 && info.LastErrorMessage != "" && (fresh || r.failing)
+	r.again = r.again && r.failing
+}
+
+// lacksSecret tells that Telegram's own posts were refused for the secret: it says
+// that it was answered so, and posts were.
+func (r *registration) lacksSecret(w *Webhook, info WebhookInfo) bool {
+	return r.failing && strings.Contains(info.LastErrorMessage, "401") && w.refused.Load()-r.refused >= refusedBeforeCheck
 }
 
 // keepRegistered registers the webhook and reads the registration back, again
@@ -93,9 +115,7 @@ func (w *Webhook) ensure(ctx context.Context, r *registration) error {
 	if err != nil {
 		return err
 	}
-	delivered, refused := w.delivered.Load(), w.refused.Load()
-	quiet, strangers := delivered == r.delivered, refused-r.refused
-	r.delivered, r.refused = delivered, refused
+	r.look(w, info)
 	switch {
 	case info.URL == "":
 		w.log.Warn("no webhook is registered any more, registering again")
@@ -105,12 +125,19 @@ func (w *Webhook) ensure(ctx context.Context, r *registration) error {
 		return nil
 	case info.URL != w.url || r.unsure:
 		return w.register(ctx, r)
-	case strangers >= refusedBeforeCheck && time.Since(r.set) >= w.checkEvery:
-		w.log.Warn("posts arrive without this gate's secret: another program may have registered the same URL, registering again",
-			zap.Int64("posts", strangers))
+	case r.lacksSecret(w, info) && time.Since(r.set) >= w.checkEvery:
+		text := "Telegram's posts arrive without this gate's secret: another program has registered the same URL, registering again"
+		if r.again {
+			text = "Telegram's posts still arrive without this gate's secret although it was registered again: another program insists on the same URL, " +
+				"or the reverse proxy does not pass the header " + secretHeader + " on"
+		}
+		w.note(text, "")
+		r.again = true
 		return w.register(ctx, r)
-	case info.LastErrorMessage != "" && info.Pending > 0 && quiet:
-		w.note(fmt.Sprintf("Telegram cannot deliver %d updates: %s", info.Pending, info.LastErrorMessage), "")
+	case r.failing:
+		if !r.again {
+			w.note(fmt.Sprintf("Telegram cannot deliver %d updates: %s", info.Pending, info.LastErrorMessage), "")
+		}
 		return nil
 	}
 	r.ours = true
@@ -140,7 +167,7 @@ func (w *Webhook) register(ctx context.Context, r *registration) error {
 	setErr := w.client.SetWebhook(ctx, SetWebhook{URL: w.url, Secret: w.secret})
 	r.set = time.Now()
 	r.unsure = setErr != nil
-	r.delivered, r.refused = w.delivered.Load(), w.refused.Load()
+	r.refused = w.refused.Load()
 	if setErr != nil {
 		return setErr
 	}
@@ -155,7 +182,12 @@ func (w *Webhook) register(ctx context.Context, r *registration) error {
 		return nil
 	}
 	r.ours = true
-	w.succeeded()
+	if r.errorDate == 0 {
+		r.errorDate = info.LastErrorDate // from before this start
+	}
+	if !r.failing {
+		w.succeeded()
+	}
 	return nil
 }
 

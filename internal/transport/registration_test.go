@@ -218,55 +218,6 @@ func TestWebhookThatIsLost(t *testing.T) {
 	})
 }
 
-func TestWebhookDeliveryErrorsAreTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := newHookAPI()
-		w, l, stop := a.run(t, ignore)
-		<-w.Ready()
-		a.set(func() { a.pending, a.lastError = 7, "SSL error {certificate verify failed}" })
-		time.Sleep(time.Minute)
-		if h := w.Health(); h.Healthy || !strings.Contains(h.Error, "7 updates: SSL error") {
-			t.Errorf("health %+v", h)
-		}
-		// Telegram never clears the text; what counts is that updates arrive.
-		l.post(t, tapJSON(1, 2), hookSecret)
-		time.Sleep(time.Minute)
-		if h := w.Health(); !h.Healthy {
-			t.Errorf("health %+v", h)
-		}
-		_ = stop()
-	})
-}
-
-// The same URL registered by somebody else without our secret: posts come
-// unauthenticated, which only a new registration can repair.
-func TestWebhookForgottenSecret(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := newHookAPI()
-		w, l, stop := a.run(t, ignore)
-		<-w.Ready()
-		time.Sleep(2 * time.Minute)
-		a.set(func() { a.secret = "" })
-		for range refusedBeforeCheck {
-			if status := l.post(t, tapJSON(1, 2), "forgotten"); status != 401 {
-				t.Fatalf("status %d", status)
-			}
-		}
-		time.Sleep(15 * time.Second)
-		if _, secret := a.registered(); secret != hookSecret {
-			t.Error("not registered again")
-		}
-		for range 10 * 60 {
-			l.post(t, tapJSON(1, 2), "stranger")
-			time.Sleep(time.Second)
-		}
-		if n := len(a.made("setWebhook")); n > 15 {
-			t.Errorf("strangers caused %d setWebhook calls in ten minutes", n)
-		}
-		_ = stop()
-	})
-}
-
 func TestWebhookStopIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newHookAPI()

@@ -63,6 +63,7 @@ type Webhook struct {
 	removeOnStop func() bool
 	checkEvery   time.Duration
 
+	conns     *connTable
 	delivered atomic.Int64 // updates that were taken
 	refused   atomic.Int64 // posts without the right secret
 	alarm     chan struct{}
@@ -113,10 +114,11 @@ func NewWebhook(o WebhookOptions) (*Webhook, error) {
 	}
 	return &Webhook{
 		client: o.Client, log: cmp.Or(o.Logger, zap.NewNop()),
-		url: o.URL, path: cmp.Or(u.Path, "/"),
+		url: o.URL, path: cmp.Or(u.EscapedPath(), "/"),
 		listen: o.Listen, listener: o.Listener,
 		secret: secret, replace: o.Replace, own: o.Own, removeOnStop: o.RemoveOnStop,
 		checkEvery: cmp.Or(o.CheckEvery, checkEvery),
+		conns:      newConnTable(maxConns),
 		alarm:      make(chan struct{}, 1),
 		ready:      make(chan struct{}),
 		health:     Health{Mode: "webhook", Error: "no contact with Telegram yet"},
