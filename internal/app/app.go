@@ -49,6 +49,8 @@ type App struct {
 	before dispatch.EpochInfo // who had the gate last
 	epoch  int64
 	loop   *dispatch.Loop
+	// noteWebhook keeps for the next start which webhook of this gate Telegram may have.
+	noteWebhook func(ctx context.Context, url string) error
 
 	botLease      *lease.BotLease // the transport actor's own
 	receiverEnded chan struct{}   // closed when no more updates come in

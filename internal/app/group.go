@@ -156,9 +156,9 @@ func (a *App) holdState(ctx context.Context) error {
 		return err
 	}
 	a.missJournal(journal, deliveries, known)
-	info := dispatch.EpochInfo{Program: "approvald " + a.opts.Version, Transport: a.opts.Config.Transport.Mode, PID: os.Getpid(), Known: known}
-	if info.Transport == gate.ModeWebhook {
-		info.WebhookURL = a.opts.Config.Transport.Webhook.URL
+	info := dispatch.EpochInfo{
+		Program: "approvald " + a.opts.Version, Transport: a.opts.Config.Transport.Mode, PID: os.Getpid(), Known: known,
+		WebhookURL: a.before.WebhookURL, // until Telegram says that it is gone
 	}
 	epoch, err := a.openEpoch(ctx, deliveryLog, deliveries, info)
 	if err != nil {
@@ -169,6 +169,9 @@ func (a *App) holdState(ctx context.Context) error {
 		return fmt.Errorf("write the epoch into the lease: %w", err)
 	}
 	a.epoch = epoch
+	a.noteWebhook = func(ctx context.Context, url string) error {
+		return dispatch.NoteWebhook(ctx, deliveryLog, deliveries, epoch, url)
+	}
 	a.cleanups.push("close the epoch", func(ctx context.Context) error {
 		if a.lease.Check() != nil {
 			return nil // it is not ours to close

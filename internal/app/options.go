@@ -36,6 +36,10 @@ type Options struct {
 	Stderr io.Writer
 	// Notify is the service manager. nil is none.
 	Notify *sdnotify.Notifier
+	// Sockets are those that a socket unit passed. nil is none.
+	Sockets *sdnotify.Sockets
+	// ReplaceWebhook takes the bot over from a webhook that is not this gate's, as webhook.replace in the configuration does.
+	ReplaceWebhook bool
 	// Now is the clock of records and deadlines. Default time.Now.
 	Now func() time.Time
 

@@ -12,7 +12,6 @@ import (
 
 	"github.com/approvald/approvald/internal/gate"
 	"github.com/approvald/approvald/internal/lease"
-	"github.com/approvald/approvald/internal/sdnotify"
 	"github.com/approvald/approvald/internal/transport"
 )
 
@@ -29,6 +28,13 @@ func (a *App) receive(ctx context.Context) error {
 	r, err := a.newReceiver()
 	if err != nil {
 		return err
+	}
+	ours := "" // Telegram has none any more
+	if a.opts.Config.Transport.Mode == gate.ModeWebhook {
+		ours = a.opts.Config.Transport.Webhook.URL
+	}
+	if err := a.noteWebhook(ctx, ours); err != nil {
+		return a.opts.Config.Paths().JournalError(err)
 	}
 	a.setTrouble(nil)
 	a.mu.Lock()
@@ -140,7 +146,7 @@ func (a *App) meetBot(ctx context.Context) (transport.StartReport, error) {
 	wait := a.opts.RetryMin
 	for {
 		report, err := transport.CheckStart(ctx, a.client, transport.StartOptions{
-			Mode: a.opts.Config.Transport.Mode, URL: a.opts.Config.Transport.Webhook.URL, Replace: a.opts.Config.Transport.Webhook.Replace,
+			Mode: a.opts.Config.Transport.Mode, URL: a.opts.Config.Transport.Webhook.URL, Replace: a.replacesWebhook(),
 			Own: a.ownRegistration, Bot: a.claimBot,
 		})
 		if err == nil {
@@ -228,31 +234,46 @@ func (a *App) claimBot(bot transport.User) error {
 // listenSystemd is the value of transport.webhook.listen for a socket that a socket unit passes.
 const listenSystemd = "systemd"
 
+// webhookSocket is the name of that socket in the socket unit (FileDescriptorName=).
+const webhookSocket = "webhook"
+
+// replacesWebhook says whether a webhook that is not this gate's may be displaced.
+func (a *App) replacesWebhook() bool {
+	return a.opts.ReplaceWebhook || a.opts.Config.Transport.Webhook.Replace
+}
+
 // newReceiver makes the configured transport.
 func (a *App) newReceiver() (receiver, error) {
 	logger := a.log.Named("transport")
+	if hook := a.opts.Config.Transport; a.opts.Sockets.Len() > 0 && (hook.Mode != gate.ModeWebhook || hook.Webhook.Listen != listenSystemd) {
+		logger.Warn("systemd passed a socket that the configuration does not use, so nobody answers on it: set transport.webhook.listen to \"systemd\", or disable the socket unit")
+	}
 	ours := func() bool { return a.lease.Check() == nil }
 	if a.opts.Config.Transport.Mode != gate.ModeWebhook {
 		return transport.NewPoller(transport.PollOptions{Client: a.client, Logger: logger, Own: a.ownRegistration, ConfirmOnStop: ours}), nil
 	}
 	hook := a.opts.Config.Transport.Webhook
 	options := transport.WebhookOptions{
-		Client: a.client, URL: hook.URL, Listen: hook.Listen, Secret: a.secret, Replace: hook.Replace,
+		Client: a.client, URL: hook.URL, Listen: hook.Listen, Secret: a.secret, Replace: a.replacesWebhook(),
 		Own: a.ownRegistration, RemoveOnStop: ours, Logger: logger,
 	}
 	if hook.Listen == listenSystemd {
 		var err error
-		if options.Listener, err = sdnotify.Listener(); err != nil {
-			return nil, fmt.Errorf("transport.webhook.listen = %q: %w", hook.Listen, err)
+		if options.Listener, err = a.opts.Sockets.Listener(webhookSocket); err != nil {
+			return nil, &gate.Error{Code: gate.CodeConfig, Message: fmt.Sprintf("transport.webhook.listen = %q: %v", hook.Listen, err),
+				Hint: "enable the socket unit (systemctl enable --now approvald-webhook@" + a.opts.Gate + ".socket), or name an address", Err: err}
 		}
 	}
 	return transport.NewWebhook(options)
 }
 
 // ownRegistration says whether a webhook that Telegram knows is one that this gate's last daemon registered and could not
-// remove. Any other is somebody's.
+// remove. Any other is somebody's. When polling, the journal's word is enough: the configuration may name none any more.
 func (a *App) ownRegistration(url string) bool {
-	return url != "" && url == a.opts.Config.Transport.Webhook.URL && url == a.before.WebhookURL
+	if url == "" || url != a.before.WebhookURL {
+		return false
+	}
+	return a.opts.Config.Transport.Mode != gate.ModeWebhook || url == a.opts.Config.Transport.Webhook.URL
 }
 
 func (a *App) setTrouble(err error) {

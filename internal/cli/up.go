@@ -11,11 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/approvald/approvald/internal/app"
+	"github.com/approvald/approvald/internal/gate"
 	"github.com/approvald/approvald/internal/sdnotify"
 )
 
 func newUpCommand(e *env) *cobra.Command {
-	var standby, allowRemoteFS bool
+	var standby, allowRemoteFS, replaceWebhook bool
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run the gate's daemon",
@@ -38,20 +39,26 @@ Exactly one daemon serves a gate. A refusal to start is one line on stderr.`,
 			if err != nil {
 				return err
 			}
+			if replaceWebhook && cfg.Transport.Mode != gate.ModeWebhook {
+				return usagef("approvald up", "--replace-webhook is for transport.mode = \"webhook\", and %s says \"poll\"", cfg.File)
+			}
 			return app.Run(ctx, app.Options{
-				Gate:          e.gate,
-				Config:        cfg,
-				Version:       buildVersion(e.version),
-				Standby:       standby,
-				AllowRemoteFS: allowRemoteFS,
-				Stderr:        os.Stderr,
-				Notify:        sdnotify.FromEnvironment(),
-				Signals:       stopsDaemon,
+				Gate:           e.gate,
+				Config:         cfg,
+				Version:        buildVersion(e.version),
+				Standby:        standby,
+				AllowRemoteFS:  allowRemoteFS,
+				ReplaceWebhook: replaceWebhook,
+				Stderr:         os.Stderr,
+				Notify:         sdnotify.FromEnvironment(),
+				Sockets:        sdnotify.SocketsFromEnvironment(),
+				Signals:        stopsDaemon,
 			})
 		},
 	}
 	cmd.Flags().BoolVar(&standby, "standby", false, "wait for the lease and take over the moment it is free")
 	cmd.Flags().BoolVar(&allowRemoteFS, "allow-remote-fs", false, "start on a network file system, where the lock may reach this machine only")
+	cmd.Flags().BoolVar(&replaceWebhook, "replace-webhook", false, "in webhook mode, take the bot over from a webhook that is not this gate's")
 	return cmd
 }
 

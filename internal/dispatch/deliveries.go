@@ -239,6 +239,12 @@ func (d *Deliveries) Apply(rec approvallog.Record) error {
 				d.closed = true
 			}
 		})
+	case EventWebhookNoted:
+		return fold(rec, func(p epochPayload) {
+			if p.Epoch == d.epoch {
+				d.opened.WebhookURL = p.WebhookURL
+			}
+		})
 	case EventDeliveryIntended:
 		return fold(rec, func(p intendedPayload) { d.intend(rec, p) })
 	case EventDeliverySent:

@@ -104,6 +104,18 @@ func TestEpochs(t *testing.T) {
 	if d.Epoch() != 2 || info.WebhookURL != "b" || done {
 		t.Errorf("epoch %d %+v, closed %v", d.Epoch(), info, done)
 	}
+	noted := func(n int64, url string) approvallog.Draft {
+		return journalDraft(EventWebhookNoted, "", epochPayload{Epoch: n, EpochInfo: EpochInfo{WebhookURL: url}})
+	}
+	for want, d := range map[string]*Deliveries{
+		"d": journalOf(t, open(1, "a"), noted(1, "d")),
+		"":  journalOf(t, open(1, "a"), noted(1, "d"), noted(1, "")),
+		"b": journalOf(t, open(1, "a"), open(2, "b"), noted(1, "d")), // of a daemon that had lost its lease
+	} {
+		if info, _ := d.LastEpoch(); info.WebhookURL != want {
+			t.Errorf("the webhook is %q, want %q", info.WebhookURL, want)
+		}
+	}
 }
 
 func TestDamagedJournalIsToldAndForeignEventsPass(t *testing.T) {

@@ -50,6 +50,26 @@ func CloseEpoch(ctx context.Context, log, journal Log, deliveries *Deliveries, e
 	return nil
 }
 
+// NoteWebhook records which webhook of this gate Telegram may have from now on, "" for none. It is for before a webhook
+// is registered, and for after Telegram said that none is. A newer epoch is an error that wraps
+// [approvallog.ErrFenced]; what is recorded already is not recorded again.
+func NoteWebhook(ctx context.Context, journal Log, deliveries *Deliveries, epoch int64, url string) error {
+	_, err := journal.Update(ctx, func(tx Tx) error {
+		if err := fenced(epoch, deliveries.Epoch()); err != nil {
+			return err
+		}
+		if info, _ := deliveries.LastEpoch(); info.WebhookURL == url {
+			return nil
+		}
+		_, err := tx.Append(journalDraft(EventWebhookNoted, "", epochPayload{Epoch: epoch, EpochInfo: EpochInfo{WebhookURL: url}}))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("note the webhook in the delivery journal: %w", err)
+	}
+	return nil
+}
+
 // Fence refuses the writes of a daemon that no longer holds its gate, inside the critical section that appends. A
 // process that was stopped while another took over finds the newer epoch in the journal, however late it wakes.
 type Fence struct {

@@ -12,6 +12,7 @@ import (
 const (
 	EventEpochOpened      = "epoch.opened"
 	EventEpochClosed      = "epoch.closed"
+	EventWebhookNoted     = "webhook.noted"
 	EventDeliveryIntended = "delivery.intended"
 	EventDeliverySent     = "delivery.sent"
 	EventDeliveryFailed   = "delivery.failed"
@@ -38,8 +39,8 @@ const (
 	KindDigest   Kind = "digest"   // stands for many requests; it has buttons, which open them
 )
 
-// EpochInfo is the payload of epoch.opened beside the number: who opened the epoch, and what it registered with
-// Telegram, so that the next start can tell its own leftover webhook from somebody else's.
+// EpochInfo is the payload of epoch.opened beside the number: who opened the epoch, and the webhook of this gate that
+// Telegram may still have, so that a start can tell its own leftover from somebody else's. webhook.noted replaces it.
 type EpochInfo struct {
 	Program    string `json:"program,omitempty"`
 	PID        int    `json:"pid,omitempty"`

@@ -33,17 +33,43 @@ func (p *proxy) RoundTrip(r *http.Request) (*http.Response, error) {
 	return p.transport.RoundTrip(r)
 }
 
-// newWebhookWorld is newWorld with a gate in webhook mode behind a proxy.
-func newWebhookWorld(t *testing.T) *world {
-	p := new(proxy)
-	return newWorldWith(t, telegramtest.Options{Webhook: telegramtest.WebhookOptions{Transport: p}}, func(w *world, config string) string {
-		p.socket = filepath.Join(w.dir, "run", "hook.sock")
+// modes is a gate with both ways to get updates, one configuration for each.
+type modes struct {
+	*world
+	proxy         *proxy
+	poll, webhook string
+}
+
+// newModes makes a gate in webhook mode behind a proxy; edit may change both configurations.
+func newModes(t testing.TB, edit ...func(w *world, config string) string) *modes {
+	m := &modes{proxy: new(proxy)}
+	m.world = newWorldWith(t, telegramtest.Options{Webhook: telegramtest.WebhookOptions{Transport: m.proxy}}, func(w *world, config string) string {
+		m.proxy.socket = filepath.Join(w.dir, "run", "hook.sock")
 		secret := strings.Repeat("s3cret", 6)
 		w.secrets = append(w.secrets, secret)
-		return config + fmt.Sprintf("\n[transport]\nmode = \"webhook\"\n[transport.webhook]\nurl = %q\nlisten = %q\nsecret_file = %q\n",
-			hookURL, "unix:"+p.socket, w.write("hook.secret", secret))
+		for _, f := range edit {
+			config = f(w, config)
+		}
+		m.poll = config
+		m.webhook = config + fmt.Sprintf("\n[transport]\nmode = \"webhook\"\n[transport.webhook]\nurl = %q\nlisten = %q\nsecret_file = %q\n",
+			hookURL, "unix:"+m.proxy.socket, w.write("hook.secret", secret))
+		return m.webhook
 	})
+	return m
 }
+
+// start makes the gate's configuration that of a mode and starts the daemon in it.
+func (m *modes) start(config string) *process {
+	m.t.Helper()
+	m.write("config/approvald/default.toml", config)
+	if config == m.webhook {
+		return m.upHook()
+	}
+	return m.up()
+}
+
+// newWebhookWorld is newWorld with a gate in webhook mode behind a proxy.
+func newWebhookWorld(t *testing.T) *world { return newModes(t).world }
 
 // upHook starts the daemon and waits until its webhook is registered.
 func (w *world) upHook() *process {

@@ -40,7 +40,7 @@ type RegistrationError struct {
 // Error implements error.
 func (e *RegistrationError) Error() string {
 	if e.Mode == "webhook" {
-		return fmt.Sprintf("this bot already has a webhook at %s: stop that program, or take the bot over with replace = true under [transport.webhook]", e.Host)
+		return fmt.Sprintf("this bot already has a webhook at %s: stop that program, or take the bot over with --replace-webhook (replace = true under [transport.webhook])", e.Host)
 	}
 	return fmt.Sprintf("this bot has a webhook at %s, so it cannot be polled: stop that program and remove its webhook, or give this gate a bot of its own", e.Host)
 }
