@@ -3,26 +3,32 @@
 GO      ?= go
 PREFIX  ?= /usr/local
 DESTDIR ?=
+BIN     ?= ./bin
 ARGS    ?=
 FUZZTIME ?= 10s
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 
 STATICCHECK = $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK = $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.9.0
+# Of the manual pages.
+DATE       ?= $(shell git log -1 --format=%cs 2>/dev/null || date -u +%F)
+ROOT        = $(DESTDIR)$(PREFIX)
+# Debian's zsh looks elsewhere for what packages bring than for what the machine's own people install.
+ZSHDIR      = $(if $(filter /usr,$(PREFIX)),vendor-completions,site-functions)
 LDFLAGS     = -s -w $(if $(VERSION),-X main.version=$(VERSION))
 
 # What `make test-all` needs besides Go. Each is named when it is missing: a test that cannot run is a failure.
-TEST_ALL_TOOLS = gcc strace unshare mount systemd-analyze
+TEST_ALL_TOOLS = gcc strace unshare nsenter setpriv mount systemd-analyze useradd pgrep man mandoc zsh
 
 .PHONY: all build demo test test-all check fuzz bench install clean
 
 all: build
 
-build: ## bin/approvald, static
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/approvald ./cmd/approvald
+build: ## BIN/approvald, static
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o '$(BIN)/approvald' ./cmd/approvald
 
 demo: build ## the whole story on one screen; ARGS=--auto plays it without a person
-	./bin/approvald demo $(ARGS)
+	'$(BIN)/approvald' demo $(ARGS)
 
 test: ## what a fresh clone can run: Go and nothing else
 	$(GO) test ./...
@@ -63,12 +69,22 @@ bench: ## the figures that the design promises: end to end first, then package b
 	$(GO) test -run '^$$' -bench TapDuringFlood -benchtime 500x ./internal/dispatch
 	$(GO) test -run '^$$' -bench . -benchtime 1s $$($(GO) list ./... | grep -v /internal/e2e)
 
-install: build ## into DESTDIR/PREFIX, with what systemd needs
-	install -D -m 0755 bin/approvald '$(DESTDIR)$(PREFIX)/bin/approvald'
-	sed 's#/usr/local/bin/#$(PREFIX)/bin/#' deploy/systemd/approvald@.service >bin/approvald@.service
-	install -D -m 0644 bin/approvald@.service '$(DESTDIR)$(PREFIX)/lib/systemd/system/approvald@.service'
-	install -D -m 0644 deploy/systemd/approvald.sysusers '$(DESTDIR)$(PREFIX)/lib/sysusers.d/approvald.conf'
-	install -D -m 0644 deploy/systemd/approvald.tmpfiles '$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/approvald.conf'
+# Everything that is installed lies below DESTDIR/PREFIX; a package has PREFIX=/usr. BIN is where the program is built.
+install: build ## into DESTDIR/PREFIX: program, units, users, completions, manual pages
+	install -D -m 0755 '$(BIN)/approvald' '$(ROOT)/bin/approvald'
+	install -d '$(ROOT)/lib/systemd/system' '$(ROOT)/lib/sysusers.d' '$(ROOT)/lib/tmpfiles.d'
+	for unit in deploy/systemd/*.service deploy/systemd/*.socket; do \
+		[ -e "$$unit" ] || continue; \
+		sed 's#/usr/local/bin/#$(PREFIX)/bin/#' "$$unit" >'$(BIN)/unit' && \
+		install -m 0644 '$(BIN)/unit' "$(ROOT)/lib/systemd/system/$${unit##*/}" || exit 1; \
+	done
+	install -m 0644 deploy/systemd/approvald.sysusers '$(ROOT)/lib/sysusers.d/approvald.conf'
+	install -m 0644 deploy/systemd/approvald.tmpfiles '$(ROOT)/lib/tmpfiles.d/approvald.conf'
+	install -d '$(ROOT)/share/bash-completion/completions' '$(ROOT)/share/zsh/$(ZSHDIR)' '$(ROOT)/share/fish/vendor_completions.d'
+	'$(BIN)/approvald' completion bash >'$(ROOT)/share/bash-completion/completions/approvald'
+	'$(BIN)/approvald' completion zsh >'$(ROOT)/share/zsh/$(ZSHDIR)/_approvald'
+	'$(BIN)/approvald' completion fish >'$(ROOT)/share/fish/vendor_completions.d/approvald.fish'
+	umask 022; '$(BIN)/approvald' man --dir '$(ROOT)/share/man' --date '$(DATE)' --configuration docs/configuration.md
 
 clean:
 	rm -rf bin

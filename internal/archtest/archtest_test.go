@@ -24,7 +24,7 @@ const (
 // layers is the order of the packages, highest first. A package imports only packages of lower layers; packages of one
 // layer do not know each other.
 var layers = [][]string{
-	{"cmd/approvald", "internal/e2e"},
+	{"cmd/approvald", "internal/e2e", "internal/service"},
 	{"internal/cli"},
 	{"internal/demo", "internal/demopage"},
 	{"internal/stage"},
@@ -32,7 +32,10 @@ var layers = [][]string{
 	{"internal/gateapi", "internal/dispatch"},
 	{"internal/gate"},
 	{"internal/transport", "internal/lease", "internal/approvallog", "internal/metrics"},
-	{"internal/procid", "internal/durable", "internal/visible", "internal/sdnotify", "internal/rescue", "internal/telegramtest", "internal/archtest"},
+	{
+		"internal/procid", "internal/durable", "internal/visible", "internal/sdnotify", "internal/rescue", "internal/telegramtest",
+		"internal/manpage", "internal/archtest",
+	},
 }
 
 // forbidden are imports that the order alone would allow.

@@ -108,7 +108,7 @@ program goes on or stops.`,
 		newQueueCommand(e), newShowCommand(e),
 		newApproveCommand(e), newRejectCommand(e), newRevokeCommand(e),
 		newLogCommand(e), newStatusCommand(e), newLeaseCommand(e),
-		newCompletionCommand(e), newVersionCommand(e),
+		newCompletionCommand(e), newManCommand(e), newVersionCommand(e),
 	)
 	return root
 }
