@@ -4,38 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/oklog/run"
 	"go.uber.org/zap"
+
+	"github.com/approvald/approvald/internal/rescue"
 )
 
 // errInterrupted is the cause with which an actor's context ends because the group stops.
 var errInterrupted = errors.New("the daemon is stopping")
-
-// PanicError is a panic in one of the daemon's parts, turned into an error so that the stop stays orderly: the lease is
-// released and the log is whole. The stack is logged where the panic is met: there is no second chance to see it.
-type PanicError struct {
-	Part  string
-	Value any
-	Stack []byte
-}
-
-// Error shows the panic's value and its stack.
-func (e *PanicError) Error() string {
-	return fmt.Sprintf("%s: panic: %v\n%s", e.Part, e.Value, e.Stack)
-}
-
-// guarded runs a part and turns its panic into a *PanicError.
-func guarded(part string, f func() error) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = &PanicError{Part: part, Value: v, Stack: debug.Stack()}
-		}
-	}()
-	return f()
-}
 
 // actor adds one part of the daemon to the group. execute runs until its context ends or the part fails; the interrupt
 // only ends that context. run.Group waits for all its actors, so one that does not obey within drain is left behind, with
@@ -47,7 +26,7 @@ func actor(g *run.Group, log *zap.Logger, name string, drain time.Duration, exec
 	ctx, cancel := context.WithCancelCause(context.Background())
 	g.Add(func() error {
 		result := make(chan error, 1)
-		go func() { result <- guarded(name, func() error { return execute(ctx) }) }()
+		go func() { result <- rescue.Run(name, func() error { return execute(ctx) }) }()
 		var err error
 		select {
 		case err = <-result:
@@ -61,7 +40,8 @@ func actor(g *run.Group, log *zap.Logger, name string, drain time.Duration, exec
 				return fmt.Errorf("%s did not stop within %s", name, drain)
 			}
 		}
-		if p, ok := errors.AsType[*PanicError](err); ok {
+		if p, ok := errors.AsType[*rescue.Error](err); ok {
+			// There is no second chance to see the stack.
 			log.Error("panic", zap.String("part", p.Part), zap.Any("value", p.Value), zap.ByteString("stack", p.Stack))
 		}
 		switch {
@@ -76,4 +56,31 @@ func actor(g *run.Group, log *zap.Logger, name string, drain time.Duration, exec
 			return err
 		}
 	}, func(error) { cancel(errInterrupted) })
+}
+
+// helpers are goroutines beside an actor's own. A panic in one ends the actor as its own would.
+type helpers struct {
+	running sync.WaitGroup
+	fail    context.CancelCauseFunc // of the context that the actor runs under
+}
+
+// newHelpers answers the context that the actor and its helpers run under. The actor returns with end.
+func newHelpers(ctx context.Context) (context.Context, *helpers) {
+	h := &helpers{}
+	ctx, h.fail = context.WithCancelCause(ctx)
+	return ctx, h
+}
+
+func (h *helpers) run(part string, f func()) {
+	h.running.Go(func() { rescue.Go(part, h.fail, f) })
+}
+
+// end ends the helpers, waits for them, and answers err, the actor's own end, or the panic of one of them.
+func (h *helpers) end(ctx context.Context, err error) error {
+	h.fail(errInterrupted)
+	h.running.Wait()
+	if p, ok := errors.AsType[*rescue.Error](context.Cause(ctx)); ok {
+		return p
+	}
+	return err
 }

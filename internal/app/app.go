@@ -19,6 +19,7 @@ import (
 	"github.com/approvald/approvald/internal/gate"
 	"github.com/approvald/approvald/internal/lease"
 	"github.com/approvald/approvald/internal/metrics"
+	"github.com/approvald/approvald/internal/rescue"
 	"github.com/approvald/approvald/internal/transport"
 )
 
@@ -169,7 +170,7 @@ func (a *App) Start(ctx context.Context) error {
 	go func() {
 		defer close(a.done)
 		defer release()
-		a.err = a.serve(g)
+		a.err = rescue.Run("stop", func() error { return a.serve(g) })
 	}()
 	select {
 	case <-a.stages.socket.done:

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/approvald/approvald/internal/rescue"
 )
 
 // cleanups is the stop order: a stack of named steps, run last in, first out, after every actor has ended. Whoever
@@ -62,7 +64,12 @@ func within(limit time.Duration, step cleanup) error {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	result := make(chan error, 1)
-	go func() { result <- guarded(step.name, func() error { return step.run(ctx) }) }()
+	go func() {
+		result <- rescue.Run(step.name, func() error {
+			defer rescue.At("after " + step.name)
+			return step.run(ctx)
+		})
+	}()
 	select {
 	case err := <-result:
 		return err

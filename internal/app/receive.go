@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/approvald/approvald/internal/gate"
 	"github.com/approvald/approvald/internal/lease"
+	"github.com/approvald/approvald/internal/rescue"
 	"github.com/approvald/approvald/internal/transport"
 )
 
@@ -44,19 +44,23 @@ func (a *App) receive(ctx context.Context) error {
 	a.announce()
 	a.log.Info("the gate is open", a.openFields(report)...)
 
-	var beside sync.WaitGroup
-	defer beside.Wait()
-	running, ended := context.WithCancel(ctx)
-	defer ended() // also when Run fails by itself
-	beside.Go(func() {
+	running, beside := newHelpers(ctx)
+	beside.run("transport ready", func() {
 		select {
 		case <-r.Ready():
 			a.stages.transport.reach()
 		case <-running.Done():
 		}
 	})
-	beside.Go(func() { a.lookAtChat(running) })
-	return r.Run(ctx, a.handle)
+	beside.run("chat check", func() { a.lookAtChat(running) })
+	return beside.end(running, r.Run(running, func(ctx context.Context, u transport.Update) error {
+		// A post of the webhook is handled in a goroutine of net/http, which would swallow the panic.
+		err := rescue.Run("update", func() error { return a.loop.HandleUpdate(ctx, u) })
+		if p, ok := errors.AsType[*rescue.Error](err); ok {
+			beside.fail(p)
+		}
+		return err
+	}))
 }
 
 // lookAtChat warns about a chat that no card can reach, before the first request finds out. It refuses nothing: the bot may be
@@ -118,11 +122,6 @@ func chatRemedy(class transport.Class) string {
 	default:
 		return ""
 	}
-}
-
-// handle passes an update on. It returns nil only when the update's outcome is on disk.
-func (a *App) handle(ctx context.Context, u transport.Update) error {
-	return a.loop.HandleUpdate(ctx, u)
 }
 
 func (a *App) openFields(report transport.StartReport) []zap.Field {

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/approvald/approvald/internal/approvallog"
+	"github.com/approvald/approvald/internal/rescue"
 )
 
 const (
@@ -46,6 +47,8 @@ func (a *App) report(ctx context.Context) error {
 		}
 		a.vitals.probe()
 		select {
+		case err := <-a.vitals.failed:
+			return err
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-tick.C:
@@ -91,7 +94,7 @@ func (a *App) newVitals() *vitals {
 	if every == 0 {
 		every = lookAtVitals
 	}
-	return &vitals{every: every, vitals: []*vital{
+	return &vitals{every: every, failed: make(chan error, 1), vitals: []*vital{
 		{name: "lease", limit: every, probe: func() error { return a.lease.Check() }},
 		{name: "log", limit: every, probe: a.probeLog},
 		{name: "dispatch", limit: every, probe: func() error { return a.loop.Ping(context.Background()) }},
@@ -125,6 +128,14 @@ type vital struct {
 type vitals struct {
 	every  time.Duration // how often they are to be asked
 	vitals []*vital
+	failed chan error // holds the first panic of a probe
+}
+
+func (v *vitals) fail(err error) {
+	select {
+	case v.failed <- err:
+	default:
+	}
 }
 
 // stuck names the first part that shows no progress, or nothing.
@@ -141,12 +152,12 @@ func (v *vitals) stuck() string {
 func (v *vitals) probe() {
 	for _, part := range v.vitals {
 		if part.probe != nil {
-			part.ask()
+			part.ask(v.fail)
 		}
 	}
 }
 
-func (p *vital) ask() {
+func (p *vital) ask(failed func(error)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.began.IsZero() {
@@ -154,7 +165,8 @@ func (p *vital) ask() {
 	}
 	p.began = time.Now()
 	go func() {
-		_ = p.probe() // that it returned is the answer
+		// That it returned is the answer.
+		rescue.Go("probe of "+p.name, failed, func() { _ = p.probe() })
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.began = time.Time{}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"sync"
+
+	"github.com/approvald/approvald/internal/rescue"
 )
 
 // stage is a named point of the start that is reached at most once. Actors run side by side from the first moment; what
@@ -18,7 +20,12 @@ type stage struct {
 func newStage(name string) *stage { return &stage{name: name, done: make(chan struct{})} }
 
 // reach opens the stage for all who wait, now and later.
-func (s *stage) reach() { s.once.Do(func() { close(s.done) }) }
+func (s *stage) reach() {
+	s.once.Do(func() {
+		rescue.At("stage " + s.name)
+		close(s.done)
+	})
+}
 
 // reached says whether the stage is behind us.
 func (s *stage) reached() bool {

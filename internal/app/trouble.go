@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/approvald/approvald/internal/dispatch"
@@ -27,10 +26,9 @@ func (a *App) watchTrouble(ctx context.Context) error {
 	if err := a.stages.epoch.wait(ctx); err != nil {
 		return err
 	}
-	var running sync.WaitGroup
-	defer running.Wait()
-	running.Go(func() { a.notifier.serve(ctx) })
-	return keepLooking(ctx, a.tellContact, func() { a.notifier.consider(a.opts.Now(), a.troubles(a.loop.Alarm())) })
+	ctx, beside := newHelpers(ctx)
+	beside.run("on_trouble", func() { a.notifier.serve(ctx) })
+	return beside.end(ctx, keepLooking(ctx, a.tellContact, func() { a.notifier.consider(a.opts.Now(), a.troubles(a.loop.Alarm())) }))
 }
 
 // keepLooking calls both functions at once and every other second until ctx ends; contact more often until it was true once.

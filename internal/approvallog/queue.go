@@ -7,6 +7,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/approvald/approvald/internal/rescue"
 )
 
 // errQueueFull: the place of the next in line did not become free in time.
@@ -96,6 +98,7 @@ type turn struct {
 // take waits in the kernel. A turn that nobody wants any more is given to the next at once.
 func (t *turn) take() {
 	err := flock(t.file, syscall.LOCK_EX)
+	rescue.At("append queue")
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.over = true

@@ -6,6 +6,8 @@ import (
 	"io"
 	"runtime"
 	"sync"
+
+	"github.com/approvald/approvald/internal/rescue"
 )
 
 // place is a position in a log behind a whole record.
@@ -125,6 +127,7 @@ func (w *walk) together(ctx context.Context, s *segmenter) error {
 	}
 	var readErr error
 	group.Go(func() {
+		rescue.At("log walk")
 		defer close(order)
 		defer close(todo)
 		for {

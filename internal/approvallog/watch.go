@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/approvald/approvald/internal/rescue"
 )
 
 const (
@@ -117,6 +119,7 @@ func differs(a, b os.FileInfo) bool {
 
 func (w *watcher) run(stop, done chan struct{}, notes *fsnotify.Watcher, last os.FileInfo) {
 	defer close(done)
+	rescue.At("log watch")
 	ticker := time.NewTicker(blindPause)
 	defer ticker.Stop()
 	for {

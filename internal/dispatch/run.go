@@ -10,6 +10,7 @@ import (
 
 	"github.com/approvald/approvald/internal/approvallog"
 	"github.com/approvald/approvald/internal/gate"
+	"github.com/approvald/approvald/internal/rescue"
 	"github.com/approvald/approvald/internal/transport"
 )
 
@@ -27,7 +28,7 @@ func (l *Loop) start(effects []Effect) {
 		case Call:
 			l.startCall(e)
 		case NoteContact:
-			l.running.Go(func() { l.noteContact(e.At) })
+			l.beside("note contact", func() { l.noteContact(e.At) })
 		case Answer:
 			l.answer(func(ctx context.Context) error {
 				return l.o.Sender.AnswerCallbackQuery(ctx, transport.AnswerCallbackQuery{ID: e.CallbackID, Text: e.Text, Alert: e.Alert})
@@ -35,7 +36,7 @@ func (l *Loop) start(effects []Effect) {
 		case Menu:
 			l.answer(func(ctx context.Context) error { return l.menu(ctx, e) }, l.answers)
 		default:
-			l.running.Go(func() {
+			l.beside("dispatch effect", func() {
 				events, _, err := l.runLocal(l.calls, e)
 				for _, ev := range events {
 					l.mailbox.put(ev)
@@ -46,6 +47,11 @@ func (l *Loop) start(effects []Effect) {
 			})
 		}
 	}
+}
+
+// beside runs something in a goroutine of its own, whose panic ends the loop.
+func (l *Loop) beside(part string, f func()) {
+	l.running.Go(func() { rescue.Go(part, l.fail, f) })
 }
 
 // begins reports whether an effect begins something, where others finish or answer what was begun.
@@ -203,7 +209,7 @@ func (l *Loop) startCall(e Call) {
 	l.mu.Lock()
 	l.cancelled[e.ID] = cancel
 	l.mu.Unlock()
-	l.running.Go(func() {
+	l.beside("dispatch call", func() {
 		defer cancel()
 		kind := transport.KindCard
 		switch e.What.(type) {
@@ -384,7 +390,7 @@ func resultOf(sent transport.Message, err error) Result {
 
 // answer runs something that a person waits for: apart from all sends, soon, and with no second try.
 func (l *Loop) answer(do func(context.Context) error, slots chan struct{}) {
-	l.running.Go(func() {
+	l.beside("dispatch answer", func() {
 		select {
 		case slots <- struct{}{}:
 		case <-l.calls.Done():

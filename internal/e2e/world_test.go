@@ -33,6 +33,7 @@ const (
 
 func TestMain(m *testing.M) {
 	if os.Getenv(programVariable) != "" {
+		hookFromEnvironment()
 		os.Exit(cli.Main("e2e"))
 	}
 	code := m.Run()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/approvald/approvald/internal/approvallog"
 	"github.com/approvald/approvald/internal/gate"
+	"github.com/approvald/approvald/internal/rescue"
 )
 
 // drainLimit bounds how long Serve waits for calls in hand after its context
@@ -32,14 +33,16 @@ type Server struct {
 	http *http.Server
 	stop context.Context // ends waits when Serve is told to stop
 	end  context.CancelFunc
+	// broken holds the first panic of an answer. net/http would go on beside it, and nobody knows what state is left.
+	broken chan error
 }
 
 // NewServer makes a server for one call of Serve.
 func NewServer(opts ServerOptions) *Server {
-	s := &Server{opts: opts}
+	s := &Server{opts: opts, broken: make(chan error, 1)}
 	s.stop, s.end = context.WithCancel(context.Background())
 	s.http = &http.Server{
-		Handler:           s.routes(),
+		Handler:           s.guarded(s.routes()),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       waitHold + 10*time.Second,
 		WriteTimeout:      waitHold + 30*time.Second,
@@ -56,11 +59,15 @@ func NewServer(opts ServerOptions) *Server {
 // that l failed.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	failed := make(chan error, 1)
-	go func() { failed <- s.http.Serve(l) }()
+	go func() { failed <- rescue.Run("socket listener", func() error { return s.http.Serve(l) }) }()
 	defer s.end()
 	select {
 	case err := <-failed:
 		return fmt.Errorf("serve agents' socket: %w", err)
+	case err := <-s.broken:
+		_ = s.http.Close()
+		<-failed
+		return err
 	case <-ctx.Done():
 	}
 	s.end()
@@ -74,6 +81,19 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 	<-failed
 	return nil
+}
+
+// guarded has a panic of an answer end Serve.
+func (s *Server) guarded(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rescue.Go("socket answer", func(err error) {
+			select {
+			case s.broken <- err:
+			default:
+			}
+			s.reply(w, nil, &gate.Error{Code: gate.CodeInternal, Message: "the daemon has failed and ends; what was asked may or may not be on disk"})
+		}, func() { h.ServeHTTP(w, r) })
+	})
 }
 
 func (s *Server) routes() http.Handler {

@@ -153,6 +153,8 @@ func (t *taker) waitOn(ctx context.Context, n *notifier, tick <-chan time.Time) 
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		case <-n.C:
+		case err := <-n.broken:
+			return nil, err
 		case <-tick:
 		}
 	}

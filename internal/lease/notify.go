@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/approvald/approvald/internal/rescue"
 )
 
 // notifier says that something happened to watched files. It does not say
@@ -16,7 +18,9 @@ import (
 type notifier struct {
 	// C holds at most one unread notice. It is nil, and never ready, in the
 	// zero notifier, which watches nothing.
-	C      chan struct{}
+	C chan struct{}
+	// broken holds what ended the notices, if not close.
+	broken chan error
 	fd     int
 	file   *os.File
 	prefix string
@@ -29,8 +33,8 @@ func newNotifier(sys *system, prefix string) (*notifier, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &notifier{C: make(chan struct{}, 1), fd: fd, file: os.NewFile(uintptr(fd), "inotify"), prefix: prefix}
-	go n.read()
+	n := &notifier{C: make(chan struct{}, 1), broken: make(chan error, 1), fd: fd, file: os.NewFile(uintptr(fd), "inotify"), prefix: prefix}
+	go rescue.Go("lease notifier", func(err error) { n.broken <- err }, n.read)
 	return n, nil
 }
 

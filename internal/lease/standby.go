@@ -94,6 +94,8 @@ func (t *taker) waitForeign(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-n.C:
+	case err := <-n.broken:
+		return err
 	case <-tick.C:
 	}
 	return nil

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/approvald/approvald/internal/rescue"
 )
 
 const (
@@ -39,23 +41,31 @@ func (w *watcher) start(l *Lease) {
 	}
 	w.done.Go(func() {
 		defer n.close()
-		tick := time.NewTicker(watchPeriod)
-		defer tick.Stop()
-		for {
-			// Again each time: a directory that was made anew is another one.
-			n.add(l.t.daemonDir, dirEvents)
-			n.add(l.t.home, homeEvents|unix.IN_ONLYDIR)
-			if l.Check() != nil {
-				return
-			}
-			select {
-			case <-w.quit:
-				return
-			case <-n.C:
-			case <-tick.C:
-			}
-		}
+		rescue.Go("lease watch", l.fail, func() { w.look(l, n) })
 	})
+}
+
+// look goes on until the lease is lost or released.
+func (w *watcher) look(l *Lease, n *notifier) {
+	tick := time.NewTicker(watchPeriod)
+	defer tick.Stop()
+	for {
+		// Again each time: a directory that was made anew is another one.
+		n.add(l.t.daemonDir, dirEvents)
+		n.add(l.t.home, homeEvents|unix.IN_ONLYDIR)
+		if l.Check() != nil {
+			return
+		}
+		select {
+		case <-w.quit:
+			return
+		case <-n.C:
+		case err := <-n.broken:
+			l.fail(err)
+			return
+		case <-tick.C:
+		}
+	}
 }
 
 // stop ends the watch and returns when it has ended.
@@ -107,6 +117,15 @@ func (l *Lease) settle() error {
 func (l *Lease) lose(err error) {
 	l.err = err
 	close(l.lost)
+}
+
+// fail ends the lease because its watch has failed: a holder that does not look is none.
+func (l *Lease) fail(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err == nil {
+		l.lose(err)
+	}
 }
 
 // lossOf is the refusal that ends the process: exit 11, whoever has the lease.

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/approvald/approvald/internal/rescue"
 )
 
 const (
@@ -166,14 +168,18 @@ func (w *Webhook) Run(ctx context.Context, handle Handler) error {
 	server := w.server(ctx, handle)
 	var running sync.WaitGroup
 	running.Go(func() {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			cancel(fmt.Errorf("webhook listener: %w", err))
-		}
+		rescue.Go("webhook listener", cancel, func() {
+			if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+				cancel(fmt.Errorf("webhook listener: %w", err))
+			}
+		})
 	})
 	running.Go(func() {
-		if err := w.keepRegistered(ctx); err != nil {
-			cancel(err)
-		}
+		rescue.Go("webhook registration", cancel, func() {
+			if err := w.keepRegistered(ctx); err != nil {
+				cancel(err)
+			}
+		})
 	})
 	<-ctx.Done()
 	w.stopping.Store(true)
