@@ -6,11 +6,24 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/approvald/approvald/internal/gate"
 )
 
 // contactFile says by its modification time when updates could last be received. It is a note and no state: losing it means that
 // one absence may go untold, and a wrong one can at most tell of an absence that was none.
-func (a *App) contactFile() string { return filepath.Join(a.opts.Config.Paths().Daemon, "contact") }
+func (a *App) contactFile() string { return contactFile(a.opts.Config.Paths()) }
+
+func contactFile(p gate.Paths) string { return filepath.Join(p.Daemon, "contact") }
+
+// LastContact is when a daemon of this gate could last receive updates, zero when that is not known. It is noted every ten seconds.
+func LastContact(p gate.Paths) time.Time {
+	info, err := os.Stat(contactFile(p))
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
+}
 
 // lastContact is when an earlier daemon could last receive updates, zero when that is not known.
 func (a *App) lastContact() time.Time {

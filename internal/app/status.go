@@ -3,7 +3,9 @@ package app
 import (
 	"context"
 	"fmt"
+	"slices"
 
+	"github.com/approvald/approvald/internal/approvallog"
 	"github.com/approvald/approvald/internal/dispatch"
 	"github.com/approvald/approvald/internal/gateapi"
 )
@@ -18,7 +20,15 @@ func (a *App) status(ctx context.Context) (gateapi.Status, error) {
 		return gateapi.Status{}, err
 	}
 	pending := 0
-	if err := log.View(func() { pending, _ = a.gate.Requests().PendingCount(a.opts.Now(), "") }); err != nil {
+	var waiting []approvallog.Request
+	serving := a.loop.Serving()
+	err := log.View(func() {
+		pending, _ = a.gate.Requests().PendingCount(a.opts.Now(), "")
+		if !serving {
+			waiting = a.gate.Requests().Pending()
+		}
+	})
+	if err != nil {
 		return gateapi.Status{}, err
 	}
 	s := gateapi.Status{
@@ -42,14 +52,47 @@ func (a *App) status(ctx context.Context) (gateapi.Status, error) {
 			s.Transport.LastSuccess = &health.LastSuccess
 		}
 	}
-	for _, f := range stats.Failing {
-		s.Undelivered = append(s.Undelivered, gateapi.Undelivered{Key: f.Key, Reason: f.Reason, Since: f.Since, MaybeSeen: f.MaybeSeen})
+	if !stats.MutedUntil.IsZero() {
+		s.Transport.MutedUntil = &stats.MutedUntil
+	}
+	s.Undelivered, s.UndeliveredTotal = undelivered(stats), stats.Undelivered
+	if !serving {
+		unshown, err := a.loop.Unshown(waiting)
+		if err != nil {
+			return gateapi.Status{}, err
+		}
+		s.Undelivered, s.UndeliveredTotal = Unshown(unshown, "the daemon is not ready"), len(unshown)
 	}
 	s.Troubles = a.troubles(dispatch.Alarm{
 		ChatProblem: stats.ChatProblem, ChatClosed: stats.ChatClosed, StorageProblem: stats.StorageProblem, Failing: stats.Failing,
 	})
 	judgeHealth(&s.Transport, s.Troubles, stats)
 	return s, nil
+}
+
+// undelivered lists the requests that were shown to nobody yet, those first that something is wrong with.
+func undelivered(stats dispatch.Stats) (list []gateapi.Undelivered) {
+	for i, f := range slices.Concat(stats.Failing, stats.Waiting) {
+		list = append(list, gateapi.Undelivered{
+			Key: f.Key, Reason: f.Reason, Since: f.Since, MaybeSeen: f.MaybeSeen, Waiting: i >= len(stats.Failing),
+		})
+	}
+	return list
+}
+
+// maxListed is how many undelivered requests a status names.
+const maxListed = 200
+
+// Unshown lists requests that were shown to nobody, while why keeps them all from being sent.
+func Unshown(all []dispatch.Failing, why string) (list []gateapi.Undelivered) {
+	for _, f := range all[:min(len(all), maxListed)] {
+		reason := why
+		if f.Reason != "" {
+			reason += "; " + f.Reason
+		}
+		list = append(list, gateapi.Undelivered{Key: f.Key, Reason: reason, Since: f.Since, MaybeSeen: f.MaybeSeen})
+	}
+	return list
 }
 
 // judgeHealth makes of what the transport says of itself what holds for people: while a trouble lasts, they are not asked or not

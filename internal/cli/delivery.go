@@ -15,6 +15,10 @@ const (
 	nextLooks = 5 * time.Second
 )
 
+// patience is how long a request may wait for its turn, with nothing wrong, before
+// that is told.
+const patience = 8 * time.Second
+
 // waited is how a wait ended, as --json prints it: the request, and what kept
 // people from being asked or heard when it was looked last; never null.
 type waited struct {
@@ -115,7 +119,7 @@ func (w *deliveryWatch) look(ctx context.Context) {
 func troublesOf(st gateapi.Status, key string) []gateapi.Trouble {
 	var list []gateapi.Trouble
 	for _, u := range st.Undelivered {
-		if u.Key == key {
+		if u.Key == key && (!u.Waiting || time.Since(u.Since) > patience) {
 			list = append(list, gateapi.Trouble{Code: gateapi.TroubleUndelivered, Text: u.Text(), Since: u.Since})
 		}
 	}

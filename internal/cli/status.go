@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/approvald/approvald/internal/app"
 	"github.com/approvald/approvald/internal/approvallog"
 	"github.com/approvald/approvald/internal/dispatch"
 	"github.com/approvald/approvald/internal/gate"
@@ -58,6 +59,9 @@ func (e *env) printStatus(st gateapi.Status) {
 	if st.Transport.Error != "" {
 		e.ui.line("            %s", st.Transport.Error)
 	}
+	if until := st.Transport.MutedUntil; until != nil {
+		e.ui.line("            Telegram takes nothing for a chat until %s", stamp(*until))
+	}
 	e.printConfig(st.Config)
 	if st.Damage != "" {
 		e.ui.line("log         %s: %s", e.ui.bold("damaged"), told(st.Damage))
@@ -67,9 +71,12 @@ func (e *env) printStatus(st gateapi.Status) {
 	}
 	e.ui.line("pending     %d", st.Pending)
 	e.ui.line("unsettled   %d", st.Unsettled)
-	e.ui.line("undelivered %d", len(st.Undelivered))
+	e.ui.line("undelivered %d", st.UndeliveredTotal)
 	for _, u := range st.Undelivered {
-		e.ui.line("  %s: %s, since %s", u.Key, u.Reason, stamp(u.Since))
+		e.ui.line("  %s: %s, since %s", u.Key, u.Text(), stamp(u.Since))
+	}
+	if more := st.UndeliveredTotal - len(st.Undelivered); more > 0 {
+		e.ui.line("  and %d more", more)
 	}
 }
 
@@ -112,27 +119,31 @@ func offlineStatus(ctx context.Context, cfg gate.Config, g *gate.Gate, obstacle 
 		return st, err
 	}
 	st.Pending = len(pending)
-	st.Unsettled, err = unsettled(cfg, g)
+	if at := app.LastContact(cfg.Paths()); !at.IsZero() {
+		st.Transport.LastSuccess = &at
+	}
+	err = readJournal(cfg, g, pending, &st)
 	return st, err
 }
 
-// unsettled counts the messages on phones that still have to be rewritten.
-func unsettled(cfg gate.Config, g *gate.Gate) (int, error) {
+// readJournal adds what the delivery journal knows: the messages on phones that still have to be rewritten, and the
+// pending requests that were shown to nobody.
+func readJournal(cfg gate.Config, g *gate.Gate, pending []approvallog.Request, st *gateapi.Status) error {
 	deliveries := dispatch.NewDeliveries()
 	journal, err := cfg.Paths().OpenJournal(approvallog.Options{Fold: deliveries, ReadDamaged: true})
 	if err != nil {
-		return 0, err
+		return err
 	}
 	// Nothing was written through it.
 	defer func() { _ = journal.Close() }()
-	n := 0
-	err = g.Log().View(func() {
+	unshown := deliveries.Unshown(pending)
+	st.Undelivered, st.UndeliveredTotal = app.Unshown(unshown, st.Transport.Error), len(unshown)
+	return g.Log().View(func() {
 		for d := range deliveries.Unsettled() {
 			r, known := g.Requests().Get(d.Cycle.Key)
 			if known && r.Seq == d.Cycle.Seq && r.State != approvallog.StatePending {
-				n++
+				st.Unsettled++
 			}
 		}
 	})
-	return n, err
 }

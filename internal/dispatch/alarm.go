@@ -43,7 +43,7 @@ func (c *Core) maybeSeen(id CycleID) bool {
 func (c *Core) failing() []Failing {
 	var queued []*op
 	add := func(o *op) {
-		if o != nil && o.pending() && !c.shown(o.id) && !slices.Contains(queued, o) {
+		if o != nil && o.pending() && !c.seen(o) && !slices.Contains(queued, o) {
 			queued = append(queued, o)
 		}
 	}
@@ -62,11 +62,13 @@ func (c *Core) failing() []Failing {
 		}
 	}
 	for _, dg := range c.digests {
-		for _, o := range dg.held {
-			if dg.there || len(queued) == maxFailing {
+		for _, m := range dg.held {
+			if len(queued) == maxFailing {
 				break
 			}
-			add(o.op)
+			if !dg.there || !m.spoken {
+				add(m.op)
+			}
 		}
 	}
 	slices.SortFunc(queued, func(a, b *op) int { return compareCycles(a.id, b.id) })

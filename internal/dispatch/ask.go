@@ -3,6 +3,8 @@ package dispatch
 import (
 	"context"
 	"time"
+
+	"github.com/approvald/approvald/internal/approvallog"
 )
 
 // askLimit is how long Stats and Alarm wait for the loop.
@@ -18,6 +20,19 @@ func (l *Loop) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.stats
+}
+
+// Serving reports whether Run is going: before that nothing is sent.
+func (l *Loop) Serving() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.serving
+}
+
+// Unshown is [Deliveries.Unshown] by the loop's journal.
+func (l *Loop) Unshown(pending []approvallog.Request) (list []Failing, err error) {
+	err = l.o.Journal.View(func() { list = l.o.Deliveries.Unshown(pending) })
+	return list, err
 }
 
 // Alarm is what keeps requests from people, asked for like Stats.

@@ -135,6 +135,7 @@ func (s *sim) checkEnd(d *simDaemon) {
 			s.failf("digest %d speaks of %d requests and stands for %d", m.id, m.count, len(dg.held))
 		}
 	}
+	s.checkUnshown(d)
 	if st := d.core.Stats(); st.Unsettled != 0 {
 		s.failf("%d messages are unsettled in the end", st.Unsettled)
 	}
@@ -142,6 +143,29 @@ func (s *sim) checkEnd(d *simDaemon) {
 		if len(l.notices) > 0 {
 			s.failf("%d notices are owed to chat %d in the end", len(l.notices), l.chatID)
 		}
+	}
+}
+
+// checkUnshown holds that who has only the files says the same of what was shown as the daemon; of what a digest was made to
+// speak of by an edit the files know nothing.
+func (s *sim) checkUnshown(d *simDaemon) {
+	offline := map[string]bool{}
+	for _, f := range s.deliveries.Unshown(s.requests.Pending()) {
+		offline[f.Key] = true
+	}
+	st := d.core.Stats()
+	online := map[string]bool{}
+	for _, f := range slices.Concat(st.Failing, st.Waiting) {
+		online[f.Key] = true
+		if !offline[f.Key] {
+			s.failf("%s was shown by the files and not by the daemon: %+v", f.Key, f)
+		}
+	}
+	if len(online) != st.Undelivered {
+		s.failf("%d requests are undelivered, and %v are named", st.Undelivered, online)
+	}
+	if digests := d.core.maxSingles < maxSingles; !digests && len(offline) != len(online) {
+		s.failf("by the files %v were shown to nobody, by the daemon %v", offline, online)
 	}
 }
 

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Failing is a request that is pending and that no card shows yet, and why.
+// Failing is a request that is pending and shown to nobody yet, and why.
 type Failing struct {
 	Key    string    `json:"key"`
 	Reason string    `json:"reason"`
@@ -19,11 +19,14 @@ type Failing struct {
 // Stats is how dispatch is doing.
 type Stats struct {
 	Pending     int // requests that wait for a person
-	Undelivered int // of these, those that no card shows yet
+	Undelivered int // of these, those that are shown to nobody yet
 	Unsettled   int // messages that do not show their request's end yet
 	RefusedTaps int // taps by people or with buttons that could decide nothing, since the start
 	// Failing are undelivered requests whose delivery went wrong, oldest first, at most maxFailing.
 	Failing []Failing
+	// Waiting are the other undelivered requests, which nothing keeps from people but those before them; with Failing at most
+	// maxFailing.
+	Waiting []Failing
 	// MutedUntil is when Telegram's own limit on the chat ends, zero for none.
 	MutedUntil time.Time
 	// ChatProblem is why nothing can be sent to a chat, empty while nothing is wrong. ChatClosed tells one that lasts
@@ -60,12 +63,15 @@ func (c *Core) Stats() Stats {
 		case !o.pending():
 			s.Unsettled += c.unsettled(o)
 		case o.digest != nil:
-		case c.shown(o.id) || o.heldByMessage():
+		case c.seen(o):
 			s.Pending++
 		default:
 			s.Pending++
 			s.Undelivered++
 		}
+	}
+	if s.Undelivered > len(s.Failing) {
+		s.Waiting = c.waitingOnes(s.Failing)
 	}
 	return s
 }

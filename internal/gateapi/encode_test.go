@@ -21,7 +21,7 @@ func TestEncode(t *testing.T) {
 		{"no time", Transport{}, `{"mode":"","healthy":false,"last_success":null,"error":""}`},
 		{"in lists that are never null", Status{Holder: &Holder{Since: at}, Undelivered: []Undelivered{{Key: "<k>", Since: at}}},
 			`{"gate":"","holder":{"pid":0,"mode":"","since":"2026-08-04T09:14:02.500Z","epoch":0},"transport":{"mode":"","healthy":false,"last_success":null,"error":""},` +
-				`"pending":0,"unsettled":0,"undelivered":[{"key":"<k>","reason":"","since":"2026-08-04T09:14:02.500Z"}],"troubles":[]}`},
+				`"pending":0,"unsettled":0,"undelivered":[{"key":"<k>","reason":"","since":"2026-08-04T09:14:02.500Z"}],"undelivered_total":0,"troubles":[]}`},
 		{"in a request", approvallog.Request{Key: "k", RequestedAt: at, Decision: &approvallog.Decision{At: at}},
 			`{"key":"k","task":"","class":"","summary":"","requester":"","state":"","payload_hash":"","seq":0,"requested_at":"2026-08-04T09:14:02.500Z","quorum":0,` +
 				`"decision":{"by":"","at":"2026-08-04T09:14:02.500Z","note":"","seq":0,"channel":""}}`},

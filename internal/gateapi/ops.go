@@ -58,9 +58,11 @@ type Status struct {
 	Transport Transport `json:"transport"`
 	Pending   int       `json:"pending"`   // requests that wait for a person
 	Unsettled int       `json:"unsettled"` // messages that still show an undecided request, but should not
-	// Undelivered are the pending requests that no person has been shown because
-	// something is wrong; never null.
-	Undelivered []Undelivered `json:"undelivered"`
+	// Undelivered are the pending requests that no person has been shown yet, those
+	// that something is wrong with first, at most 200; never null. UndeliveredTotal
+	// is how many there are.
+	Undelivered      []Undelivered `json:"undelivered"`
+	UndeliveredTotal int           `json:"undelivered_total"`
 	// Damage says what is wrong with a log that is damaged, empty else. The counts
 	// are then of what is intact before the damage.
 	Damage string `json:"damage,omitempty"`
@@ -82,18 +84,23 @@ type Config struct {
 	NeedsRestart []string `json:"needs_restart"`
 }
 
-// Undelivered is a request that cannot be shown to anybody for now.
+// Undelivered is a request that was not shown to anybody yet, and why.
 type Undelivered struct {
 	Key    string    `json:"key"`
 	Reason string    `json:"reason"`
 	Since  time.Time `json:"since"`
 	// MaybeSeen: it may be on a phone all the same.
 	MaybeSeen bool `json:"maybe_seen,omitempty"`
+	// Waiting: nothing is wrong with it, its turn has not come.
+	Waiting bool `json:"waiting,omitempty"`
 }
 
 // Text tells a person how it stands with the request.
 func (u Undelivered) Text() string {
-	if u.MaybeSeen {
+	switch {
+	case u.Waiting && !u.MaybeSeen:
+		return "nobody has seen it yet: " + u.Reason
+	case u.MaybeSeen:
 		return "delivery not confirmed, it may be on the phone already: " + u.Reason
 	}
 	return "not delivered yet, nobody has seen it: " + u.Reason
@@ -138,6 +145,8 @@ type Transport struct {
 	Healthy     bool       `json:"healthy"`
 	LastSuccess *time.Time `json:"last_success"`
 	Error       string     `json:"error"`
+	// MutedUntil is when a limit ends that Telegram has set on a chat, nil for none.
+	MutedUntil *time.Time `json:"muted_until,omitempty"`
 }
 
 // Local is the gate's own files as Ops: for the daemon behind its socket, and
