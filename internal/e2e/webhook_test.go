@@ -42,8 +42,16 @@ type modes struct {
 
 // newModes makes a gate in webhook mode behind a proxy; edit may change both configurations.
 func newModes(t testing.TB, edit ...func(w *world, config string) string) *modes {
+	return newModesWith(t, telegramtest.Options{}, edit...)
+}
+
+// newModesWith is newModes with a Telegram of one's own; without a transport of its own it reaches the daemon through the proxy.
+func newModesWith(t testing.TB, o telegramtest.Options, edit ...func(w *world, config string) string) *modes {
 	m := &modes{proxy: new(proxy)}
-	m.world = newWorldWith(t, telegramtest.Options{Webhook: telegramtest.WebhookOptions{Transport: m.proxy}}, func(w *world, config string) string {
+	if o.Webhook.Transport == nil {
+		o.Webhook.Transport = m.proxy
+	}
+	m.world = newWorldWith(t, o, func(w *world, config string) string {
 		m.proxy.socket = filepath.Join(w.dir, "run", "hook.sock")
 		secret := strings.Repeat("s3cret", 6)
 		w.secrets = append(w.secrets, secret)

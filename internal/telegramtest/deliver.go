@@ -118,6 +118,19 @@ func RouteTo(base string) http.RoundTripper {
 	})
 }
 
+// RouteTLS returns a transport that connects every request to address, "host:port", and speaks TLS there as Telegram
+// would to the host in the URL: it sends that name, verifies the certificate for it against roots, and keeps connections.
+// Redirects are not followed.
+func RouteTLS(address string, roots *x509.CertPool) *http.Transport {
+	return &http.Transport{
+		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}, DisableCompression: true, MaxIdleConnsPerHost: defaultMaxConns,
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, network, address)
+		},
+	}
+}
+
 type roundTripper func(*http.Request) (*http.Response, error)
 
 // RoundTrip implements http.RoundTripper.
