@@ -18,7 +18,7 @@ ZSHDIR      = $(if $(filter /usr,$(PREFIX)),vendor-completions,site-functions)
 LDFLAGS     = -s -w $(if $(VERSION),-X main.version=$(VERSION))
 
 # What `make test-all` needs besides Go. Each is named when it is missing: a test that cannot run is a failure.
-TEST_ALL_TOOLS = gcc strace unshare nsenter setpriv mount systemd-analyze useradd pgrep man mandoc zsh
+TEST_ALL_TOOLS = gcc strace unshare nsenter setpriv mount systemd-analyze useradd pgrep man mandoc zsh nginx caddy
 
 .PHONY: all build demo test test-all check fuzz bench install clean
 
