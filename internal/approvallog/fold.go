@@ -35,6 +35,7 @@ type Requests struct {
 	pending   map[string]*entry            // keys whose state is StatePending, past their deadline or not
 	exclusive map[string]map[string]*entry // exclusive key -> its pending requests by action key
 	created   map[string][]time.Time       // asker -> times of the cycles it opened within creationWindow
+	due       map[string]Request           // follow-up key -> the completed cycle that it follows, while nobody has asked for it
 	sweepAt   int                          // how many askers created may hold before it is swept
 	room      int                          // how many entries may rest
 	spare     *entry                       // one that was let go of, to be used again; nil for none
@@ -79,6 +80,7 @@ func (q *Requests) reset() {
 		pending:   make(map[string]*entry),
 		exclusive: make(map[string]map[string]*entry),
 		created:   make(map[string][]time.Time),
+		due:       make(map[string]Request),
 	}
 }
 
@@ -189,14 +191,19 @@ func (q *Requests) Apply(rec Record) error {
 	q.unindex(rec.ActionKey, e)
 	p := membersOf(rec.Payload)
 	if rec.Event == EventRequested {
+		delete(q.due, rec.ActionKey)
 		before := e.cycle.Seq
 		e.open(&rec, p)
 		if e.cycle.Seq != before && e.cycle.Seq == rec.Seq {
 			q.noteCreation(&e.cycle)
 		}
 	} else {
+		hidden := e.running
 		e.apply(&rec, p)
 		q.noteEpoch(rec.Event, p)
+		if rec.Event == EventExecutionCompleted {
+			q.noteCompletion(&rec, p, e, hidden)
+		}
 	}
 	q.index(rec.ActionKey, e)
 	return nil
@@ -360,6 +367,9 @@ func (e *entry) open(rec *Record, p *members) {
 	}
 	if r.ExpiresAt.IsZero() {
 		r.ExpiresAt = r.WaitUntil
+	}
+	if r.FollowUp != "" {
+		r.FollowUpKey = FollowUpKey(r.Key, r.Seq)
 	}
 	if e.running == nil && e.cycle.State == StateStarted {
 		running := e.cycle

@@ -32,11 +32,12 @@ type requestsState struct {
 	Created map[string][]time.Time `json:"created"`
 	SweepAt int                    `json:"sweep_at"`
 	Epoch   int64                  `json:"epoch,omitempty"`
+	Due     []dueState             `json:"due,omitempty"`
 }
 
 // Save returns the state for [Requests.Restore].
 func (q *Requests) Save() ([]byte, error) {
-	s := requestsState{Pending: []string{}, Created: q.created, SweepAt: q.sweepAt, Epoch: q.epoch}
+	s := requestsState{Pending: []string{}, Created: q.created, SweepAt: q.sweepAt, Epoch: q.epoch, Due: q.saveDue()}
 	for key, e := range q.entries {
 		if e.needed() {
 			s.Pending = append(s.Pending, key)
@@ -57,6 +58,9 @@ func (q *Requests) Restore(state []byte) error {
 		} else {
 			err = fmt.Errorf("the log has no pending request %q", s.Pending[i])
 		}
+	}
+	if err == nil {
+		err = q.restoreDue(s.Due)
 	}
 	for asker, times := range s.Created {
 		if err == nil && len(times) == 0 {

@@ -131,7 +131,7 @@ func TestRequestHoldsAllThatTheRecordsSay(t *testing.T) {
 		Key: "deploy#1", Task: "t", Class: "deploy.production", Summary: "restart", Requester: "agent:ci", State: StateFailed,
 		PayloadHash: "aa", Seq: 1, RequestedAt: at(1), ExpiresAt: at(3600), Quorum: 2,
 		Decision:  &Decision{By: "human:bob", At: at(2), Note: "go", Seq: 2, Channel: "telegram"},
-		WaitUntil: at(300), Reversible: true, EstCostUSD: "12.5", Exclusive: "prod", FollowUp: "ff", Digest: "dd",
+		WaitUntil: at(300), Reversible: true, EstCostUSD: "12.5", Exclusive: "prod", FollowUp: "ff", FollowUpKey: "deploy#1/then-1", Digest: "dd",
 		Peer: &Peer{UID: 1004, PID: 77}, Revision: 3,
 		Approvals: []Approval{{By: "human:alice", At: at(1).Add(500 * time.Millisecond)}, {By: "human:bob", At: at(2)}},
 		Execution: &Execution{By: "agent:ci", StartedAt: at(3), StartedSeq: 3, EndedAt: at(4), EndedSeq: 4, ExitCode: &code},

@@ -76,6 +76,8 @@ type Request struct {
 	// Decision is what a person decided, null while nobody has. A grant stays here after it was
 	// revoked or used: State tells which.
 	Decision *Decision `json:"decision"`
+	// FollowUpKey is the action key of the request that the daemon opens once this cycle was granted and executed, empty for none.
+	FollowUpKey string `json:"follow_up,omitempty"`
 
 	// WaitUntil is when the asker stops waiting, never later than ExpiresAt when both are known.
 	WaitUntil  time.Time `json:"-"`

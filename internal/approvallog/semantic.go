@@ -22,6 +22,8 @@ type keyHistory struct {
 	deadline    time.Time // of the present cycle; zero is none
 	payloadHash string    // that was asked for in it
 	running     bool      // the execution of an earlier cycle has not ended
+	followUp    bool      // the present cycle has one
+	requester   string    // of the present cycle, where it has a follow-up
 }
 
 func newSemantic(find func(Finding)) *semantic {
@@ -49,8 +51,29 @@ func (s *semantic) record(r Record, line, offset int64) {
 	p := membersOf(r.Payload)
 	numbered.Seq = originalSeq(&numbered, p)
 	repeats := numbered.Seq <= s.base // a record of the archive, which was looked at there
-	if code, message := key.walk(numbered, p); code != "" && !repeats {
+	code, message := key.walk(numbered, p)
+	if r.Event == EventRequested {
+		code, message = s.followUp(r)
+	}
+	if code != "" && !repeats {
 		s.find(Finding{Code: code, Seq: r.Seq, Line: line, Offset: offset, Message: message})
+	}
+}
+
+// followUp holds a request under the key of a follow-up against what it follows, as far as that is known. Who reads the request goes by it
+// all the same.
+func (s *semantic) followUp(r Record) (code, message string) {
+	parent, cycle, ok := ParseFollowUpKey(r.ActionKey)
+	after := s.keys[parent]
+	switch {
+	case !ok || after == nil || after.cycle != cycle || !after.followUp:
+		return "", ""
+	case after.state != StateCompleted:
+		return FindingFollowUpTooEarly, "the follow-up of a request that was not granted and executed; it waits for a decision all the same"
+	case after.requester != r.Actor:
+		return FindingFollowUpOfAnother, "the follow-up of another's request; it waits for a decision all the same"
+	default:
+		return "", ""
 	}
 }
 
@@ -77,6 +100,9 @@ func (k *keyHistory) walk(r Record, p *members) (code, message string) {
 			k.running = false
 		case k.state == StateStarted || k.state == StateGranted:
 			k.state = StateCompleted
+			if r.Event == EventExecutionFailed {
+				k.state = StateFailed
+			}
 		default:
 			return FindingExecutionWithoutGrant, "the end of an execution of what was not granted, or used already"
 		}
@@ -92,6 +118,10 @@ func (k *keyHistory) open(r Record, p *members) {
 	k.cycle, k.state, k.payloadHash, k.deadline = r.Seq, StatePending, strings.Clone(p.payloadHash.string()), p.own.expiresAt.time()
 	if k.deadline.IsZero() {
 		k.deadline = p.waitUntil.time()
+	}
+	k.followUp, k.requester = p.own.followUp.string() != "", ""
+	if k.followUp {
+		k.requester = strings.Clone(r.Actor)
 	}
 }
 

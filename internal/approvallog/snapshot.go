@@ -14,7 +14,7 @@ import (
 )
 
 // snapshotVersion is the only version that is read; others are as absent.
-const snapshotVersion = 1
+const snapshotVersion = 2
 
 // maxSnapshot bounds what is read of a snapshot's file, in bytes.
 const maxSnapshot = 256 << 20

@@ -57,6 +57,8 @@ const (
 	FindingDecisionWithoutApprover = "decision-without-person"
 	FindingOtherPayload            = "grant-of-other-payload"
 	FindingEndAfterDeadline        = "end-after-deadline"
+	FindingFollowUpTooEarly        = "follow-up-too-early"
+	FindingFollowUpOfAnother       = "follow-up-by-another"
 )
 
 // Report is what Verify found.
