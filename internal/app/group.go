@@ -181,7 +181,7 @@ func (a *App) holdState(ctx context.Context) error {
 	policy := policyOf(a.opts.Config)
 	a.loop = dispatch.New(dispatch.Options{
 		Log: dispatch.WrapLog(a.gate.Log()), Journal: deliveryLog, Requests: a.gate.Requests(), Deliveries: deliveries,
-		Sender: a.client, Payloads: a.gate, Pacer: transport.NewPacer(), Rules: policy.Rules,
+		Sender: a.client, Payloads: a.gate, Pacer: transport.NewPacer(), FollowUps: a.gate, Rules: policy.Rules,
 		Chat:     dispatch.Chat{ID: a.opts.Config.Telegram.ChatID, ThreadID: policy.ThreadID, FollowMigration: true},
 		Deputy:   policy.Deputy,
 		Reminder: policy.Reminder, LastContact: a.lastContact(), NoteContact: a.noteContact,

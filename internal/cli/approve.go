@@ -14,6 +14,7 @@ import (
 	"github.com/approvald/approvald/internal/approvallog"
 	"github.com/approvald/approvald/internal/dispatch"
 	"github.com/approvald/approvald/internal/gate"
+	"github.com/approvald/approvald/internal/gateapi"
 	"github.com/approvald/approvald/internal/visible"
 )
 
@@ -218,7 +219,11 @@ func (e *env) confirm(ctx context.Context, d desk, verb, key string, yes bool) e
 	if err != nil {
 		return fmt.Errorf("payload of %s cannot be shown, so nothing is decided: %w", key, err)
 	}
-	printRequest(e.ui.tell, req)
+	then, err := followUpOf(ctx, gateapi.Local(d.gate, nil), req)
+	if err != nil {
+		return err
+	}
+	printRequest(e.ui.tell, req, then)
 	e.ui.tell("payload:")
 	e.ui.show("  | ", text)
 	if yes {

@@ -156,6 +156,9 @@ func describe(err error) failure {
 		}
 	}
 	f.exit = exitFailure
+	if _, ok := errors.AsType[waitOverError](err); ok {
+		f.exit = exitWaitOver
+	}
 	if code, ok := exitByCode[f.code]; ok {
 		f.exit = code
 	}

@@ -20,6 +20,7 @@ import (
 type askFlags struct {
 	class, summary, task, as string
 	exclusive, onBehalfOf    string
+	then                     string
 	ttl                      time.Duration
 	quorum                   int
 	irreversible, again      bool
@@ -35,6 +36,7 @@ func (a *askFlags) add(cmd *cobra.Command) {
 	f.DurationVar(&a.ttl, "ttl", 0, "for what time `D` it may be decided (default: the gate's; never more than that)")
 	f.IntVar(&a.quorum, "quorum", 0, "how many `N` approvers must agree (default: the gate's; never fewer than that)")
 	f.StringVar(&a.exclusive, "exclusive", "", "`KEY` that only one pending request may hold")
+	f.StringVar(&a.then, "then", "", "`FILE` that describes what is asked for once this was granted and executed (TOML, with the names of these flags)")
 	f.BoolVar(&a.irreversible, "irreversible", false, "the effect cannot be undone; shown on the phone")
 	f.BoolVar(&a.again, "again", false, "ask afresh when this key's request has ended")
 }
@@ -55,16 +57,24 @@ func (a *askFlags) request(cmd *cobra.Command, key string) (gate.NewRequest, err
 		return gate.NewRequest{}, usagef("--on-behalf-of human:alice", "--on-behalf-of is empty")
 	case f.Changed("exclusive") && a.exclusive == "":
 		return gate.NewRequest{}, usagef("--exclusive deploy", "--exclusive is empty")
+	case f.Changed("then") && a.then == "":
+		return gate.NewRequest{}, usagef("--then verify.toml", "--then is empty")
 	}
 	by, err := requester(a.as)
 	if err != nil {
 		return gate.NewRequest{}, err
 	}
+	var then *gate.FollowUp
+	if a.then != "" {
+		if then, err = gate.ReadFollowUp(a.then); err != nil {
+			return gate.NewRequest{}, err
+		}
+	}
 	uid := uint32(os.Geteuid())
 	return gate.NewRequest{
 		Key: key, Class: a.class, Summary: a.summary, Task: a.task, Requester: by,
 		TTL: a.ttl, Quorum: a.quorum, Exclusive: a.exclusive,
-		Reversible: !a.irreversible, Again: a.again, OnBehalfOf: a.onBehalfOf, WriterUID: &uid,
+		Reversible: !a.irreversible, Again: a.again, OnBehalfOf: a.onBehalfOf, WriterUID: &uid, Then: then,
 	}, nil
 }
 
@@ -82,7 +92,10 @@ Without a key one is made. The key goes to stdout; with --wait the end of the
 request follows it.
 
 A payload that is JSON is bound as JSON; other text as text; anything else as a
-file. Exactly these bytes are shown to the person who decides.`,
+file. Exactly these bytes are shown to the person who decides.
+
+With --then the gate's daemon asks for a second request by itself, once this one
+was granted and its execution has completed, as approvald run records it.`,
 		Example: `  approvald request deploy:api#41 --class deploy.production \
     --summary "restart after config change" --payload plan.json --wait --timeout 10m`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -208,7 +221,13 @@ func (e *env) tellFiled(ops *gateapi.Failover, req approvallog.Request, isNew bo
 	default:
 		e.ui.say("%s: asked before; %s", req.Key, stateText(req))
 	}
-	if req.State != approvallog.StatePending || !ops.ByFiles() {
+	if req.State != approvallog.StatePending {
+		return
+	}
+	if req.FollowUpKey != "" {
+		e.ui.say("%s: asked for once this was granted and executed", req.FollowUpKey)
+	}
+	if !ops.ByFiles() {
 		return
 	}
 	if why := ops.Obstacle(); why != "" {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -40,6 +39,9 @@ func newRunCommand(e *env) *cobra.Command {
 		Long: `Ask for approval of a command with its arguments and working directory, wait, and
 execute exactly that, once. Its input, output and signals are its own. The exit
 code is the command's own when it ran, else 110 + the code of the table.
+
+With --then the gate's daemon asks for a second request by itself once the command
+has ended with code 0.
 
 With --json the result goes to stdout when the command did not run. When it ran,
 stdout is the command's and the result is the last line of stderr.`,
@@ -102,7 +104,7 @@ func (e *env) runApproved(cmd *cobra.Command, key string, argv []string, ask ask
 	if path, err = absolute(path); err != nil {
 		return err
 	}
-	if req.Payload, req.File, err = bindCommand(argv, cwd); err != nil {
+	if req.Payload, err = bindCommand(argv, cwd); err != nil {
 		return err
 	}
 	ops, done, err := e.ops(false)
@@ -179,25 +181,17 @@ func (e *env) finishRun(ctx context.Context, ops gateapi.Ops, by gateapi.Asker, 
 }
 
 // bindCommand is the payload of a command: what a person approves is this text.
-func bindCommand(argv []string, cwd string) (canonical, file []byte, err error) {
+func bindCommand(argv []string, cwd string) (canonical []byte, err error) {
 	for i, a := range append([]string{cwd}, argv...) {
 		if !utf8.ValidString(a) {
 			what := "the working directory"
 			if i > 0 {
 				what = fmt.Sprintf("argument %d", i-1)
 			}
-			return nil, nil, usagef("a command in UTF-8", "%s is not UTF-8 and cannot be shown to a person", what)
+			return nil, usagef("a command in UTF-8", "%s is not UTF-8 and cannot be shown to a person", what)
 		}
 	}
-	data, err := json.Marshal(struct {
-		Kind string   `json:"kind"`
-		Argv []string `json:"argv"`
-		Cwd  string   `json:"cwd"`
-	}{"command", argv, cwd})
-	if err != nil {
-		return nil, nil, fmt.Errorf("encode command: %w", err)
-	}
-	return gate.BindPayload("command.json", data)
+	return gate.BindCommand(argv, cwd)
 }
 
 func runSummary(argv []string) string {

@@ -39,8 +39,14 @@ else the canonical JSON. Compare them before you use what was approved.`,
 			if err != nil {
 				return err
 			}
+			var then *next
+			if !bound {
+				if then, err = followUpOf(cmd.Context(), ops, req); err != nil {
+					return err
+				}
+			}
 			if e.json {
-				return e.ui.emit(req)
+				return e.ui.emit(shown{req, then})
 			}
 			canonical, file, err := ops.Payload(cmd.Context(), req.PayloadHash)
 			if bound {
@@ -50,7 +56,7 @@ else the canonical JSON. Compare them before you use what was approved.`,
 				e.ui.raw(boundBytes(canonical, file))
 				return nil
 			}
-			printRequest(e.ui.line, req)
+			printRequest(e.ui.line, req, then)
 			var text verbatim
 			if err == nil {
 				text, err = readPayloadText(canonical, file, req.PayloadHash)
@@ -103,7 +109,7 @@ func readPayloadText(canonical, file []byte, hash string) (verbatim, error) {
 
 // printRequest prints what the gate knows first and what the asker claims last,
 // and marks it as such.
-func printRequest(line func(string, ...any), r approvallog.Request) {
+func printRequest(line func(string, ...any), r approvallog.Request, then *next) {
 	line("key:       %s", r.Key)
 	line("class:     %s%s", r.Class, irreversible(r))
 	if r.Task != r.Key {
@@ -127,6 +133,9 @@ func printRequest(line func(string, ...any), r approvallog.Request) {
 	line("quorum:    %d", r.Quorum)
 	if r.Exclusive != "" {
 		line("exclusive: %s", r.Exclusive)
+	}
+	if then != nil {
+		line("then:      %s", then.text())
 	}
 	line("sha256:    %s", r.PayloadHash)
 	line("record:    %d", r.Seq)

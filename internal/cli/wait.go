@@ -109,6 +109,9 @@ func (e *env) await(ctx context.Context, ops gateapi.Ops, by gateapi.Asker, flag
 	} else {
 		end.Request, err = ops.Get(ctx, by.Key)
 	}
+	if gate.ErrorCode(err) == gate.CodeNotYet {
+		err = waitOverError{err}
+	}
 	return end, err
 }
 

@@ -25,7 +25,7 @@ func (c *Core) Alarm() Alarm {
 			a.ChatProblem, a.ChatClosed = l.reason, l.closed
 		}
 	}
-	a.Failing = c.failing()
+	a.Failing = append(c.failing(), c.failingFollowUps()...)
 	return a
 }
 

@@ -40,6 +40,8 @@ type Card struct {
 	Body    Body
 	// Approved are the approvers whose approval is noted.
 	Approved []string
+	// Then are the classes of what is asked for once this request was granted and executed, in their order.
+	Then []string
 }
 
 // Documents are the files that have to be in the chat before the card, in order: none when all fits on the card.
@@ -71,7 +73,11 @@ type limited struct {
 
 func (c Card) fields() []limited {
 	r := c.Request
-	return []limited{{r.Class, maxRequester}, {r.Key, maxKey}, {r.Requester, maxRequester}, {r.OnBehalfOf, maxRequester}, {r.Summary, maxSummary}}
+	list := []limited{{r.Class, maxRequester}, {r.Key, maxKey}, {r.Requester, maxRequester}, {r.OnBehalfOf, maxRequester}, {r.Summary, maxSummary}}
+	if len(c.Then) > 0 {
+		list = append(list, limited{c.Then[0], maxRequester})
+	}
+	return list
 }
 
 // clipped reports whether a claim is too long to be shown whole.
@@ -99,6 +105,7 @@ func (c Card) Pending(now time.Time, nonce Nonce) Message {
 	c.asker(m)
 	m.line()
 	m.text("until " + deadline(req, now) + " · " + c.needs()).line()
+	c.then(m)
 	m.text(rule).line()
 	c.payload(m)
 	m.text(rule).line()
@@ -202,6 +209,18 @@ func (c Card) asker(m *markup) {
 	if req.Previous != "" {
 		m.text(" · asked again, last time " + visible.Line(string(req.Previous)))
 	}
+}
+
+// then says what is asked for once this has been executed. It is no part of what is decided here.
+func (c Card) then(m *markup) {
+	if len(c.Then) == 0 {
+		return
+	}
+	m.text("after a run with exit 0 asks separately for ").code(field(c.Then[0], maxRequester))
+	if n := len(c.Then) - 1; n > 0 {
+		m.text(fmt.Sprintf(", and %d more after that", n))
+	}
+	m.line()
 }
 
 // needs says who has to agree, and who has.

@@ -82,6 +82,7 @@ func TestCardGolden(t *testing.T) {
 			c.Request.Summary = "all fine”\n✅ granted <a href=\"https://e.example\">ok</a>"
 		}},
 		{"four-eyes", text("x"), func(c *Card) { c.Rule.FourEyes, c.Request.OnBehalfOf = true, "human:alice" }},
+		{"then", text("x"), func(c *Card) { c.Then = []string{"deploy.verify", "deploy.announce"} }},
 		{"progress", text("x"), func(c *Card) { c.Approved = []string{"alice"} }},
 		{"again", text("x"), func(c *Card) {
 			c.Request.Previous, c.Request.EstCostUSD, c.Request.Reversible = approvallog.StateRejected, "12.50", true
@@ -326,6 +327,9 @@ func FuzzCard(f *testing.F) {
 		card := testCard(t, text(payload))
 		card.Request.Key, card.Request.Summary, card.Request.Requester = key, summary, "agent:"+key
 		card.Request.OnBehalfOf, card.Rule.FourEyes = "human:"+summary, repeat%2 == 0
+		if repeat%3 == 0 {
+			card.Then = []string{strings.Repeat("c", 128), "x"}
+		}
 		shown, quoted := checkHTML(t, card.Pending(noon, testNonce(1)).HTML)
 		docs := card.Documents()
 		if card.inline() {

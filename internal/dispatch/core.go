@@ -64,6 +64,7 @@ type Core struct {
 	movedFrom int64 // the group that became the chat, 0 for none
 	answered  *recent
 	refusals  refusals
+	chains    map[string]*chain // follow-ups that are to be asked for, by their keys
 	contact   contact
 	now       time.Time
 	out       []Effect
@@ -141,6 +142,10 @@ func (c *Core) Step(now time.Time, ev Event) []Effect {
 		c.tapRuled(ev)
 	case ChatClosed:
 		c.chatClosed(ev)
+	case FollowUpsDue:
+		c.followUpsDue(ev.Parents)
+	case FollowUpOpened:
+		c.followUpOpened(ev)
 	case ChatMigrated:
 		c.moved(ev.From, ev.To)
 	case CardGone:
@@ -181,6 +186,7 @@ func (c *Core) tick() {
 		}
 	}
 	c.renewDigests()
+	c.openFollowUps()
 	for _, id := range c.laneIDs() {
 		c.pump(c.lanes[id])
 	}
@@ -201,6 +207,9 @@ func (c *Core) Next() (time.Time, bool) {
 	var next time.Time
 	if len(c.timers) > 0 {
 		next = c.timers[0].at
+	}
+	if at := c.nextFollowUp(); !at.IsZero() && (next.IsZero() || at.Before(next)) {
+		next = at
 	}
 	for _, l := range c.lanes {
 		if at := l.nextTurn(c); !at.IsZero() && (next.IsZero() || at.Before(next)) {

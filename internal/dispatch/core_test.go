@@ -17,7 +17,10 @@ type rig struct {
 	calls   []Call
 	expire  []Expire
 	answers []Answer
-	cancels int
+	tries   []OpenFollowUp
+
+	complaints []string
+	cancels    int
 }
 
 func newRig(t *testing.T, chat Chat) *rig {
@@ -47,6 +50,10 @@ func (r *rig) step(ev Event) {
 			r.expire = append(r.expire, e)
 		case Answer:
 			r.answers = append(r.answers, e)
+		case OpenFollowUp:
+			r.tries = append(r.tries, e)
+		case Complain:
+			r.complaints = append(r.complaints, e.Text)
 		case Cancel:
 			r.cancels++
 		}

@@ -42,6 +42,13 @@ type (
 		Request approvallog.Request
 		Err     string
 	}
+	// FollowUpsDue: these requests have completed, and what follows them is to be asked for. All others have nothing that is.
+	FollowUpsDue struct{ Parents []approvallog.Request }
+	// FollowUpOpened answers OpenFollowUp: the follow-up is in the log, or why it could not be asked for.
+	FollowUpOpened struct {
+		Key string // of the follow-up
+		Err string
+	}
 	// TapRuled: a tap was judged and what the ruling asks to record is on disk.
 	TapRuled struct {
 		CallbackID string
@@ -74,6 +81,8 @@ func (Recovered) isEvent()      {}
 func (Prepared) isEvent()       {}
 func (CallDone) isEvent()       {}
 func (Expired) isEvent()        {}
+func (FollowUpsDue) isEvent()   {}
+func (FollowUpOpened) isEvent() {}
 func (TapRuled) isEvent()       {}
 func (ChatClosed) isEvent()     {}
 func (ChatMigrated) isEvent()   {}
@@ -92,6 +101,8 @@ type (
 	AppendJournal struct{ Drafts []approvallog.Draft }
 	// Expire: append approval.expired if the request is still pending and its deadline has passed. Answered by Expired.
 	Expire struct{ Request approvallog.Request }
+	// OpenFollowUp: ask for what follows this request, unless that was done. Answered by FollowUpOpened.
+	OpenFollowUp struct{ Parent approvallog.Request }
 	// Prepare: find out whether the card can hold the payload. Answered by Prepared.
 	Prepare struct{ Request approvallog.Request }
 	// Call: ask Telegram for one thing. At most one is under way for each chat. Answered by CallDone.
@@ -130,6 +141,7 @@ type (
 
 func (AppendJournal) isEffect() {}
 func (Expire) isEffect()        {}
+func (OpenFollowUp) isEffect()  {}
 func (Prepare) isEffect()       {}
 func (Call) isEffect()          {}
 func (Cancel) isEffect()        {}

@@ -41,7 +41,8 @@ func (l *Loop) load(ctx context.Context) error {
 	for _, r := range requests {
 		l.core.Step(l.o.Now(), RequestChanged{Request: r})
 	}
-	return nil
+	_, err = l.tellFollowUps() // the core acts on nothing before it is told that it has recovered
+	return err
 }
 
 // catchUp tells the core what was appended to log and journal since the last time, by whomever.
@@ -101,7 +102,9 @@ func (l *Loop) catchUpLog(ctx context.Context) error {
 	for _, r := range changed {
 		l.step(RequestChanged{Request: r})
 	}
-	return nil
+	effects, err := l.tellFollowUps()
+	l.start(effects)
+	return err
 }
 
 func follow(log Log, after int64, tell func(approvallog.Record)) error {

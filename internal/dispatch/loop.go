@@ -15,7 +15,7 @@ import (
 	"github.com/approvald/approvald/internal/transport"
 )
 
-// Options configure a Loop. All but Now, Drain and Logger are needed. Rules, Deputy, Reminder, ConfigHash and the chat's topic are
+// Options configure a Loop. All but FollowUps, Now, Drain and Logger are needed. Rules, Deputy, Reminder, ConfigHash and the chat's topic are
 // what holds at first; see [Loop.Configure].
 type Options struct {
 	Log        Log
@@ -25,6 +25,7 @@ type Options struct {
 	Sender     Sender
 	Payloads   Payloads
 	Pacer      Pacer
+	FollowUps  FollowUps // needed as soon as a request has one
 	Rules      Rules
 	Chat       Chat
 	Deputy     Chat    // asked too when nobody answers; ID 0 for none

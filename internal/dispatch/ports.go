@@ -47,6 +47,8 @@ func (w wrapped) NewReader(afterSeq int64) Reader { return w.Log.NewReader(after
 type Requests interface {
 	Get(key string) (approvallog.Request, bool)
 	Pending() []approvallog.Request
+	// Due are the requests that have completed and whose follow-up is to be asked for.
+	Due() []approvallog.Request
 	// Bring gives what has to be appended before a record that changes an archived request.
 	Bring(key string) ([]approvallog.Draft, error)
 }
@@ -77,6 +79,7 @@ var (
 	_ approvallog.Folder = (*Deliveries)(nil)
 	_ Sender             = (*transport.Client)(nil)
 	_ Payloads           = (*gate.Gate)(nil)
+	_ FollowUps          = (*gate.Gate)(nil)
 	_ Pacer              = (*transport.Pacer)(nil)
 )
 

@@ -57,7 +57,7 @@ func (l *Loop) beside(part string, f func()) {
 // begins reports whether an effect begins something, where others finish or answer what was begun.
 func begins(e Effect) bool {
 	switch e.(type) {
-	case Call, Prepare, expireAll, Menu:
+	case Call, Prepare, expireAll, OpenFollowUp, Menu:
 		return true
 	default:
 		return false
@@ -76,6 +76,9 @@ func (l *Loop) runLocal(ctx context.Context, e Effect) (events []Event, local bo
 	case expireAll:
 		events, err := l.expire(ctx, e.requests)
 		return events, true, err
+	case OpenFollowUp:
+		ev, err := l.openFollowUp(ctx, e.Parent)
+		return []Event{ev}, true, err
 	case Prepare:
 		return []Event{l.prepare(e.Request)}, true, nil
 	case Complain:
@@ -192,7 +195,10 @@ func (l *Loop) card(req approvallog.Request) (Card, error) {
 	if err != nil {
 		return card, fmt.Errorf("read the payload: %w", err)
 	}
-	card.Body, err = ReadBody(canonical, file, req.PayloadHash)
+	if card.Body, err = ReadBody(canonical, file, req.PayloadHash); err != nil {
+		return card, err
+	}
+	card.Then, err = l.classesAfter(req)
 	return card, err
 }
 

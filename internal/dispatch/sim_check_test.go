@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -77,6 +76,9 @@ func (s *sim) check() {
 
 // checkRecord holds that a decision was made by people who may make it.
 func (s *sim) checkRecord(rec approvallog.Record) {
+	if rec.Event == approvallog.EventRequested {
+		s.claimFollowUp(rec)
+	}
 	if rec.Event != approvallog.EventGranted && rec.Event != approvallog.EventRejected {
 		return
 	}
@@ -107,8 +109,9 @@ func (s *sim) checkRecord(rec approvallog.Record) {
 // checkEnd holds what must have come true once the world was kind for long enough.
 func (s *sim) checkEnd(d *simDaemon) {
 	s.sync()
-	for key := range s.keys {
-		if req, ok := s.requests.Get(fmt.Sprintf("k%d", key)); ok && req.State == approvallog.StatePending {
+	s.checkChains()
+	for _, key := range s.allKeys() {
+		if req, ok := s.requests.Get(key); ok && req.State == approvallog.StatePending {
 			s.checkPending(d, req)
 		}
 	}

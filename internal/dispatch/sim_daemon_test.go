@@ -52,7 +52,7 @@ func (s *sim) startUp() {
 	nonces := rand.New(rand.NewPCG(s.o.seed, uint64(d.epoch)+1000))
 	d.loop = New(Options{
 		Log: log, Journal: d.journal, Requests: d.requests, Deliveries: d.fold, Rules: s.rules, LastContact: s.noted,
-		Chat: Chat{ID: simChat}, Epoch: d.epoch, Check: func() error { return nil }, Now: func() time.Time { return s.now },
+		FollowUps: simFollowUps{log, d.requests}, Chat: Chat{ID: simChat}, Epoch: d.epoch, Check: func() error { return nil }, Now: func() time.Time { return s.now },
 	})
 	d.core = NewCore(CoreOptions{
 		Chat: Chat{ID: simChat}, Deputy: Chat{ID: simDeputy}, Reminder: 0.5, Rules: s.rules, Epoch: d.epoch,
@@ -159,6 +159,7 @@ func (s *sim) tell(d *simDaemon) {
 		if req, ok := s.requests.Get(s.log.records[d.logSeq-1].ActionKey); ok {
 			s.stepCore(d, RequestChanged{Request: req})
 		}
+		s.tellChains(d)
 	}
 }
 
@@ -178,6 +179,15 @@ func (s *sim) runEffect(d *simDaemon) {
 		events, err := d.loop.expire(context.Background(), []approvallog.Request{e.Request})
 		if s.survives(d, "expire", err) {
 			d.inbox = append(d.inbox, events...)
+		}
+	case OpenFollowUp:
+		if s.faults && s.chance(15) {
+			d.inbox = append(d.inbox, FollowUpOpened{Key: e.Parent.FollowUpKey, Err: "the queue is full"})
+			break
+		}
+		ev, err := d.loop.openFollowUp(context.Background(), e.Parent)
+		if s.survives(d, "follow-up", err) {
+			d.inbox = append(d.inbox, ev)
 		}
 	case Prepare:
 		ev := Prepared{Cycle: CycleID{e.Request.Key, e.Request.Seq}, Documents: documentsOf(e.Request.Seq)}

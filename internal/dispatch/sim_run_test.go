@@ -152,7 +152,7 @@ func TestAFailingHistoryIsMadeSmaller(t *testing.T) {
 		o.seed++
 	}
 	small, f := shrink(o)
-	if small.steps > o.steps/2 || len(small.without) < len(acts)/2 || !strings.Contains(f.text, "was reminded of") {
+	if small.steps > o.steps*3/4 || len(small.without) < len(acts)/2 || !strings.Contains(f.text, "was reminded of") {
 		t.Errorf("%s: %+v", small, f)
 	}
 	if again := play(small); again == nil || *again != f {

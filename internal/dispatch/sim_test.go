@@ -56,6 +56,7 @@ type sim struct {
 
 	simTelegram
 	simPeople
+	simChains
 	simClaims
 	faults bool
 	// reloaded: the configuration changed under a daemon that went on.
@@ -66,7 +67,7 @@ func newSim(o simOptions) *sim {
 	s := &sim{
 		o: o, rng: rand.New(rand.NewPCG(o.seed, 1)), now: time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC), trace: func(string) {},
 		requests: approvallog.NewRequests(), deliveries: NewDeliveries(), faults: true,
-		simTelegram: newSimTelegram(), simClaims: newSimClaims(),
+		simTelegram: newSimTelegram(), simChains: newSimChains(), simClaims: newSimClaims(),
 		rules: testRules{
 			rule:    Rule{Quorum: 1, Approvers: []Approver{alice, bob, carol}, RejectReasons: []string{"not now"}},
 			byClass: map[string]Rule{"two": {Quorum: 2, Approvers: []Approver{alice, bob}}},
@@ -120,7 +121,8 @@ var acts = []struct {
 	{"update", 90, (*sim).bringUpdate},
 	{"ask", 25, (*sim).ask},
 	{"withdraw", 5, (*sim).withdraw},
-	{"terminal", 8, (*sim).decideAtTerminal},
+	{"execute", 40, (*sim).execute},
+	{"terminal", 20, (*sim).decideAtTerminal},
 	{"tap", 40, (*sim).tap},
 	{"open", 20, (*sim).open},
 	{"repeat", 20, (*sim).repeatUpdate},

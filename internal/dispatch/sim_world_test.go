@@ -294,12 +294,13 @@ func (s *sim) ask() {
 	if s.chance(30) {
 		class, asker = "two", "agent:other"
 	}
+	followUp := []string{"", "plan-1", "plan-2", "plan-2"}[s.rng.IntN(4)]
 	_, err := s.log.Update(context.Background(), func(tx Tx) error {
-		if r, ok := s.requests.Get(key); ok && !r.StateAt(tx.Now()).Final() {
+		if r, ok := s.requests.Get(key); ok && (!r.StateAt(tx.Now()).Final() || r.State == approvallog.StateStarted) {
 			return nil
 		}
 		ttl := time.Duration(1+s.rng.IntN(2400)) * time.Second
-		own := map[string]any{"quorum": 1, "expires_at": tx.Now().Add(ttl).Format(time.RFC3339Nano)}
+		own := map[string]any{"quorum": 1, "expires_at": tx.Now().Add(ttl).Format(time.RFC3339Nano), "follow_up": followUp}
 		if s.o.seed%4 > 1 {
 			own["uid"] = 1000 + s.rng.IntN(2) // who takes one of a few names
 			asker = fmt.Sprintf("agent:%d", s.rng.IntN(4))
@@ -316,11 +317,12 @@ func (s *sim) ask() {
 }
 
 func (s *sim) anyRequest() (approvallog.Request, bool) {
-	if s.keys == 0 {
+	keys := s.allKeys()
+	if len(keys) == 0 {
 		return approvallog.Request{}, false
 	}
 	s.sync()
-	return s.requests.Get(fmt.Sprintf("k%d", s.rng.IntN(s.keys)))
+	return s.requests.Get(keys[s.rng.IntN(len(keys))])
 }
 
 func (s *sim) withdraw() {

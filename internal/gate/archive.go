@@ -15,12 +15,13 @@ import (
 type Archived struct {
 	approvallog.Seal
 	Path    string                // the directory of the segment; empty when there was nothing to archive
-	Carried []approvallog.Request // the pending requests that go on in the new segment
+	Carried []approvallog.Request // the requests that go on in the new segment: pending ones, and those whose follow-up is to be asked for
 }
 
 // ArchiveOptions say how a log is archived.
 type ArchiveOptions struct {
-	// Carry lets pending requests go on in the new segment. Without it they refuse the archive.
+	// Carry lets pending requests, and those whose follow-up is to be asked for, go on in the new segment. Without it they refuse the
+	// archive.
 	Carry bool
 	// Progress is told from time to time how many bytes of the log are verified.
 	Progress func(done, total int64)
@@ -34,7 +35,7 @@ type ArchiveOptions struct {
 // archived is answered as before, a grant in it can be used and revoked, and a tap on an old card is
 // told of the decision.
 //
-// Refusals: [CodePending] for a pending request without o.Carry, [CodeLogCorrupt]. A log without
+// Refusals: [CodePending] for a pending request, or a follow-up that is to be asked for, without o.Carry, [CodeLogCorrupt]. A log without
 // anything to archive is left as it is, and the result has no path.
 func (g *Gate) Archive(ctx context.Context, o ArchiveOptions) (Archived, error) {
 	const doing = "archive the log"
@@ -98,7 +99,19 @@ func (g *Gate) cut(ctx context.Context, carry bool, journal *approvallog.Log, ca
 				}
 				drafts = append(drafts, more...)
 			}
-			*carried = pending
+			due := g.reqs.Due()
+			for _, r := range due {
+				now, _ := g.reqs.Get(r.Key)
+				if !carry || now.Seq != r.Seq {
+					return nil, stillDue(r, carry)
+				}
+				more, err := g.reqs.CarryOver(r.Key)
+				if err != nil {
+					return nil, err
+				}
+				drafts = append(drafts, more...)
+			}
+			*carried = append(pending, due...)
 			return drafts, nil
 		},
 		Recent: func() map[string][]time.Time { return g.reqs.Recent(now) },
@@ -122,4 +135,13 @@ func stillPending(pending []approvallog.Request) error {
 	}
 	return refuse(CodePending, "wait until it is decided, or carry it over: approvald log archive --carry",
 		"nothing was archived: the request %q of %s is pending%s", clip(pending[0].Key), pending[0].Requester, others)
+}
+
+// stillDue refuses an archive that would forget to ask for what follows r.
+func stillDue(r approvallog.Request, carry bool) error {
+	hint := "start the daemon, which asks for it, or carry it over: approvald log archive --carry"
+	if carry {
+		hint = "start the daemon, which asks for it: approvald up"
+	}
+	return refuse(CodePending, hint, "nothing was archived: the follow-up %q of %q was not asked for yet", clip(r.FollowUpKey), clip(r.Key))
 }

@@ -130,7 +130,7 @@ func answers(t testing.TB, g *Gate, keys []string) string {
 	return b.String()
 }
 
-var archiveKeys = []string{"granted", "rejected", "open", "unknown"}
+var archiveKeys = []string{"granted", "rejected", "open", "done", "done/then-7", "unknown"}
 
 // prepareArchive makes a gate with a first segment in its archive and more to be archived.
 func prepareArchive(t testing.TB, home string) {
@@ -151,6 +151,11 @@ func prepareArchive(t testing.TB, home string) {
 			decide(t, g, approvallog.EventGranted, "granted")
 		}
 	}
+	done, _, err := g.Create(t.Context(), followed("done"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	complete(t, g, done)
 }
 
 func decide(t testing.TB, g *Gate, event, key string) {
@@ -185,6 +190,13 @@ func goesOn(t *testing.T, home, before string) {
 	}
 	mustArchive(t, g, true)
 	decide(t, g, approvallog.EventGranted, "open")
+	waiting := due(t, g)
+	if len(waiting) != 1 || waiting[0].Key != "done" {
+		t.Fatalf("follow-ups to be asked for: %+v", waiting)
+	}
+	if _, err := g.OpenFollowUp(t.Context(), waiting[0]); err != nil {
+		t.Error(err)
+	}
 	wantSound(t, p)
 	entries, err := os.ReadDir(p.Archive)
 	if err != nil {

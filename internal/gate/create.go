@@ -41,10 +41,28 @@ type admission struct {
 	digest      string
 	quorum      int
 	ttl         time.Duration
+	followUp    string      // the hash of the plan of what follows, empty for nothing
+	plans       []boundPlan // of what follows
 }
 
-// admit checks the request and fills in what the configuration makes of it.
+// admit checks the request and what is to follow it.
 func (g *Gate) admit(r NewRequest) (admission, error) {
+	a, err := g.admitOne(r)
+	if err != nil {
+		return admission{}, err
+	}
+	if a.plans, err = g.plans(a.NewRequest, 1, len(a.Payload)+len(a.File)); err != nil {
+		return admission{}, err
+	}
+	if len(a.plans) > 0 {
+		a.followUp = a.plans[0].hash
+	}
+	a.digest, err = a.NewRequest.digest(g.Config().Gate, a.payloadHash, a.followUp)
+	return a, err
+}
+
+// admitOne checks one request and fills in what the configuration makes of it, without a digest.
+func (g *Gate) admitOne(r NewRequest) (admission, error) {
 	if len(r.Payload) == 0 {
 		r.Payload = emptyPayload
 	}
@@ -64,15 +82,13 @@ func (g *Gate) admit(r NewRequest) (admission, error) {
 		return admission{}, refuse(CodeInvalidRequest, "ask for a smaller quorum, or add approvers to the configuration",
 			"a quorum of %d can never be reached: %s", a.quorum, who)
 	}
-	var err error
-	a.digest, err = r.digest(g.Config().Gate, a.payloadHash)
-	return a, err
+	return a, nil
 }
 
 // Create files a request. A key that has the same request already is a retry: it answers the
 // request that exists, decided or not, with created false, and writes nothing. With Again a fresh
 // cycle is opened once the last one has ended. Refusals, in this order: [CodeInvalidRequest],
-// [CodeRequestConflict], [CodeBusy], [CodeQueueFull], [CodeRateLimited].
+// [CodeRequestConflict], [CodeNotYet], [CodeBusy], [CodeQueueFull], [CodeRateLimited].
 //
 // When Create answers, payload and record are on disk. Of any number of processes that create one
 // key, one gets created true, and all get the same request.
@@ -91,6 +107,9 @@ func (g *Gate) Create(ctx context.Context, r NewRequest) (req approvallog.Reques
 		return g.answer(a.Key, false)
 	}
 	if err := g.Prepare(ctx); err != nil {
+		return approvallog.Request{}, false, err
+	}
+	if err := g.keepPlans(a.plans); err != nil {
 		return approvallog.Request{}, false, err
 	}
 	if err := g.keepPayload(a.payloadHash, a.Payload, a.File); err != nil {
@@ -144,14 +163,33 @@ func (g *Gate) judge(a admission, now time.Time) (found bool, err error) {
 		if err := g.mayAskAgain(existing, state); err != nil {
 			return false, err
 		}
+	} else if err := g.checkReserved(a.Key); err != nil {
+		return false, err
 	}
+	return false, g.checkFree(a, now)
+}
+
+// checkReserved refuses a fresh request under the key of a follow-up, which is the gate's own to open: somebody else's request there would
+// be taken for the follow-up.
+func (g *Gate) checkReserved(key string) error {
+	if _, _, reserved := approvallog.ParseFollowUpKey(key); !reserved {
+		return nil
+	}
+	if _, err := g.awaited(key); err != nil {
+		return err
+	}
+	return refuse(CodeInvalidRequest, "use another key", "the key %q is one that a gate makes for a follow-up (…/then-NUMBER)", clip(key))
+}
+
+// checkFree refuses what cannot be filed because of the requests that are there.
+func (g *Gate) checkFree(a admission, now time.Time) error {
 	if a.Exclusive != "" {
 		if holder, busy := g.reqs.ExclusiveHolder(a.Exclusive, now); busy {
-			return false, refuse(CodeBusy, fmt.Sprintf("wait for it, or withdraw it: approvald wait %q", clip(holder.Key)),
+			return refuse(CodeBusy, fmt.Sprintf("wait for it, or withdraw it: approvald wait %q", clip(holder.Key)),
 				"the exclusive key %q is held by the pending request %q of %s", clip(a.Exclusive), clip(holder.Key), holder.Requester)
 		}
 	}
-	return false, g.checkRoom(a, now)
+	return g.checkRoom(a, now)
 }
 
 // mayAskAgain refuses a fresh cycle while the grant of the last one can be used or is in use: one
@@ -203,6 +241,9 @@ func difference(r approvallog.Request, a admission) string {
 	}
 	differ("reversible", r.Reversible, a.Reversible)
 	differ("exclusive key", quoted(r.Exclusive), quoted(a.Exclusive))
+	if r.FollowUp != a.followUp {
+		list = append(list, fmt.Sprintf("follow-up %s, not %s", planName(r.FollowUp), planName(a.followUp)))
+	}
 	differ("on behalf of", quoted(r.OnBehalfOf), quoted(a.OnBehalfOf))
 	switch {
 	case len(list) > 0:
@@ -212,6 +253,13 @@ func difference(r approvallog.Request, a admission) string {
 	default:
 		return "the time to live or the quorum asked for"
 	}
+}
+
+func planName(hash string) string {
+	if hash == "" {
+		return "none"
+	}
+	return fmt.Sprintf("%.12s…", hash)
 }
 
 // checkRoom keeps one asker from burying the others' requests and the approvers. Askers are told apart by the user id,
@@ -264,7 +312,7 @@ func (g *Gate) file(tx *approvallog.Tx, a admission) error {
 		EstCostUSD: a.EstCostUSD, Execution: "harness", WaitUntil: until.UTC().Format(approvallog.TimeLayout),
 		Own: requestedExtra{
 			Digest: a.digest, Quorum: a.quorum, ExpiresAt: expires.UTC().Format(approvallog.TimeLayout),
-			Exclusive: a.Exclusive, FollowUp: a.FollowUp, OnBehalfOf: a.OnBehalfOf,
+			Exclusive: a.Exclusive, FollowUp: a.followUp, OnBehalfOf: a.OnBehalfOf,
 		},
 	}
 	if a.Peer != nil {

@@ -14,6 +14,7 @@ const (
 	CodeConfig          = "config"           // the configuration, or a file that it names, is at fault
 	CodeInvalidRequest  = "invalid-request"  // key, class, summary, payload or limits are not acceptable
 	CodeNotFound        = "not-found"        // no request has this key
+	CodeNotYet          = "not-yet"          // the key is that of a follow-up that is still to be asked for
 	CodeRequestConflict = "request-conflict" // the key is taken by a different request
 	CodeBusy            = "busy"             // a pending request holds the exclusive key
 	CodeQueueFull       = "queue-full"       // as many requests are pending as the gate allows

@@ -214,16 +214,25 @@ func (g *Gate) look(ctx context.Context, key string) (approvallog.Request, error
 	return g.known(key)
 }
 
-// known answers the request as this process knows it.
+// known answers the request as this process knows it. One that is still to come is [CodeNotYet].
 func (g *Gate) known(key string) (approvallog.Request, error) {
 	var r approvallog.Request
 	var ok bool
-	if err := g.log.View(func() { r, ok = g.reqs.Get(key) }); err != nil {
+	var later error
+	err := g.log.View(func() {
+		if r, ok = g.reqs.Get(key); !ok {
+			_, later = g.awaited(key)
+		}
+	})
+	if err != nil {
 		return approvallog.Request{}, mapError(err, "read the approval log")
 	}
 	if !ok {
 		if err := g.Damage(); err != nil {
 			return approvallog.Request{}, err // it may stand behind the damage
+		}
+		if later != nil {
+			return approvallog.Request{}, later
 		}
 		return approvallog.Request{}, notFound(key)
 	}
@@ -250,7 +259,7 @@ func notFound(key string) error {
 	return refuse(CodeNotFound, "see the pending ones with: approvald queue", "no request has the key %q", clip(key))
 }
 
-// Get answers the request under key, or [CodeNotFound].
+// Get answers the request under key, or [CodeNotFound]; [CodeNotYet] is the follow-up of one that has not been executed yet.
 func (g *Gate) Get(ctx context.Context, key string) (approvallog.Request, error) {
 	if err := CheckKey(key); err != nil {
 		return approvallog.Request{}, err

@@ -188,7 +188,7 @@ func appendOne(tx *approvallog.Tx, d approvallog.Draft) error {
 
 // Wait answers the request once it is no longer pending, or fails with the context's error. At the
 // deadline it answers expired, and records that unless somebody has: afterwards no decision can
-// slip in. What it answers is on disk.
+// slip in. What it answers is on disk. A follow-up that is still to come is waited for too.
 func (g *Gate) Wait(ctx context.Context, key string) (approvallog.Request, error) {
 	if err := CheckKey(key); err != nil {
 		return approvallog.Request{}, err
@@ -198,6 +198,11 @@ func (g *Gate) Wait(ctx context.Context, key string) (approvallog.Request, error
 	defer stop()
 	for {
 		r, err := g.look(ctx, key)
+		if ErrorCode(err) == CodeNotYet {
+			if err = g.waitForParent(ctx, changed, key); err == nil {
+				continue
+			}
+		}
 		if err != nil {
 			return approvallog.Request{}, err
 		}
@@ -212,6 +217,15 @@ func (g *Gate) Wait(ctx context.Context, key string) (approvallog.Request, error
 			return g.settled(r)
 		}
 	}
+}
+
+// waitForParent returns when there may be news of what the follow-up under key waits for.
+func (g *Gate) waitForParent(ctx context.Context, changed <-chan struct{}, key string) error {
+	var parent approvallog.Request
+	if err := g.log.View(func() { parent, _ = g.awaited(key) }); err != nil {
+		return mapError(err, "read the approval log")
+	}
+	return g.sleep(ctx, changed, g.turn(parent))
 }
 
 // sleep returns when the log has changed, the request's deadline has come or the context has ended.

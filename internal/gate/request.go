@@ -42,7 +42,7 @@ type NewRequest struct {
 	TTL        time.Duration // 0 when the asker gave none
 	Quorum     int           // 0 when the asker gave none
 	Exclusive  string        // at most one pending request may hold this key; empty for none
-	FollowUp   string        // what to ask for next, part of the digest; refused as long as nothing opens it
+	Then       *FollowUp     // what is asked for once this was granted and executed, nil for nothing
 	Reversible bool
 	EstCostUSD *float64 // nil when the asker gave none
 	Again      bool     // open a fresh cycle when the key's last one has ended
@@ -199,8 +199,6 @@ func (r NewRequest) checkLimits() error {
 		return refuse(CodeInvalidRequest, "give a positive duration", "a wait of %v is out of range", r.WaitFor)
 	case r.Quorum < 0:
 		return refuse(CodeInvalidRequest, "give 1 or more", "a quorum of %d is out of range", r.Quorum)
-	case r.FollowUp != "":
-		return refuse(CodeInvalidRequest, "ask for the second step once the first is done", "follow-ups are not available in this version")
 	case r.EstCostUSD != nil && (math.IsNaN(*r.EstCostUSD) || math.IsInf(*r.EstCostUSD, 0) || *r.EstCostUSD < 0):
 		return refuse(CodeInvalidRequest, "give an amount of 0 or more", "the estimated cost is no amount")
 	default:
@@ -226,10 +224,10 @@ type digestInput struct {
 }
 
 // digest is the SHA-256 of the canonical text of all that makes two requests the same.
-func (r NewRequest) digest(gate, payloadHash string) (string, error) {
+func (r NewRequest) digest(gate, payloadHash, followUp string) (string, error) {
 	in := digestInput{
 		Gate: gate, Class: r.Class, PayloadHash: payloadHash, Summary: r.Summary,
-		Reversible: r.Reversible, Exclusive: r.Exclusive, FollowUp: r.FollowUp, Quorum: r.Quorum,
+		Reversible: r.Reversible, Exclusive: r.Exclusive, FollowUp: followUp, Quorum: r.Quorum,
 		OnBehalfOf: r.OnBehalfOf,
 	}
 	if r.TTL != 0 {

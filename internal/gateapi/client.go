@@ -142,6 +142,9 @@ func (c *Client) Wait(ctx context.Context, key string) (approvallog.Request, err
 	for {
 		var reply requestReply
 		err := c.callWithin(ctx, waitHold+callLimit, http.MethodGet, "/v1/wait", url.Values{"key": {key}}, nil, &reply)
+		if gate.ErrorCode(err) == gate.CodeNotYet && ctx.Err() == nil {
+			continue // a follow-up that is still to come, after a poll's whole time
+		}
 		if err != nil {
 			return approvallog.Request{}, err
 		}

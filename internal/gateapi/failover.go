@@ -129,7 +129,7 @@ func (f *Failover) Status(ctx context.Context) (st Status, err error) {
 // its context.
 func (f *Failover) Wait(ctx context.Context, key string) (req approvallog.Request, err error) {
 	if !f.met {
-		if req, err = f.Get(ctx, key); err != nil || req.State != approvallog.StatePending {
+		if req, err = f.Get(ctx, key); err != nil && !notYet(err) || err == nil && req.State != approvallog.StatePending {
 			return req, err
 		}
 	}
@@ -138,7 +138,7 @@ func (f *Failover) Wait(ctx context.Context, key string) (req approvallog.Reques
 		err = f.do(func(o Ops) error {
 			if lost {
 				// Any answer will do to show that the gate is back.
-				if _, err := o.Get(ctx, key); err != nil {
+				if _, err := o.Get(ctx, key); err != nil && !notYet(err) {
 					return err
 				}
 				f.opts.Notice("the gate answers again; still waiting for " + key)
@@ -162,6 +162,9 @@ func (f *Failover) Wait(ctx context.Context, key string) (req approvallog.Reques
 		pause = min(2*pause, longPause)
 	}
 }
+
+// notYet reports whether the gate knows of a request that it is still to ask for, which can be waited for like any other.
+func notYet(err error) bool { return gate.ErrorCode(err) == gate.CodeNotYet }
 
 // do runs op on the daemon if one answers, else on the files.
 func (f *Failover) do(op func(Ops) error) error {

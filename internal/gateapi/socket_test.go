@@ -25,7 +25,7 @@ func fullRequest(key string) approvallog.Request {
 		Key: key, Task: "t", Class: "a.b", Summary: "s <&> \u202e", Requester: "agent:x", State: approvallog.StateCompleted,
 		PayloadHash: "h", Seq: 7, RequestedAt: at, ExpiresAt: at.Add(time.Hour), Quorum: 2,
 		Decision:  &approvallog.Decision{By: "human:a", At: at, Note: "n", Seq: 9, Channel: "telegram"},
-		WaitUntil: at, Reversible: true, EstCostUSD: "1.50", Exclusive: "e", FollowUp: "f", Digest: "d",
+		WaitUntil: at, Reversible: true, EstCostUSD: "1.50", Exclusive: "e", FollowUp: "f", FollowUpKey: "k/then-7", Digest: "d",
 		Peer: &approvallog.Peer{UID: 1, PID: 2}, Revision: 3, Previous: approvallog.StateExpired,
 		Ending:    &approvallog.Ending{By: "human:a", At: at, Reason: "r", Seq: 10},
 		Approvals: []approvallog.Approval{{By: "human:a", At: at}},
@@ -56,8 +56,12 @@ func TestCreateCarriesEverythingAndThePeer(t *testing.T) {
 	want := gate.NewRequest{
 		Key: "k", Class: "a.b", Summary: "s", Task: "t", Requester: "agent:x",
 		Payload: []byte(`{"a":"<&>"}`), File: []byte{0, 0xff}, TTL: 90*time.Second + 7*time.Nanosecond, Quorum: 2,
-		Exclusive: "e", FollowUp: "f", Reversible: true, EstCostUSD: &cost, Again: true, WaitFor: time.Minute, OnBehalfOf: "human:alice",
+		Exclusive: "e", Reversible: true, EstCostUSD: &cost, Again: true, WaitFor: time.Minute, OnBehalfOf: "human:alice",
 		Peer: &gate.Peer{UID: 4242, PID: 1}, // a claim, to be ignored
+		Then: &gate.FollowUp{
+			Class: "c.d", Summary: "s2", Task: "t2", OnBehalfOf: "human:bob", Payload: []byte(`{"b":1}`), File: []byte{1}, TTL: time.Hour, Quorum: 3,
+			Exclusive: "e2", Reversible: true, Then: &gate.FollowUp{Class: "e.f", Payload: []byte("{}")},
+		},
 	}
 	_, created, err := client(t, path).Create(t.Context(), want)
 	if err != nil || !created {

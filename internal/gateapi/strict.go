@@ -30,14 +30,20 @@ func decodeStrict(body []byte, into any) error {
 	return nil
 }
 
-// notText finds a string member of a body, a pointer-free struct, that is not UTF-8. encoding/json would put U+FFFD in place of its
+// notText finds a string member of a body, a struct, that is not UTF-8, also in a struct that it points to. encoding/json would put U+FFFD in place of its
 // bytes, and two different keys would become one.
 func notText(body any) (name string, found bool) {
 	v := reflect.ValueOf(body)
 	for i := range v.NumField() {
-		if f := v.Field(i); f.Kind() == reflect.String && !utf8.ValidString(f.String()) {
+		f := v.Field(i)
+		if f.Kind() == reflect.String && !utf8.ValidString(f.String()) {
 			name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
 			return name, true
+		}
+		if f.Kind() == reflect.Pointer && f.Type().Elem().Kind() == reflect.Struct && !f.IsNil() {
+			if name, found := notText(f.Elem().Interface()); found {
+				return name, true
+			}
 		}
 	}
 	return "", false

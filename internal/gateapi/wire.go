@@ -41,7 +41,7 @@ type createBody struct {
 	TTL        wireDuration `json:"ttl,omitzero"`
 	Quorum     int          `json:"quorum,omitempty"`
 	Exclusive  string       `json:"exclusive,omitempty"`
-	FollowUp   string       `json:"follow_up,omitempty"`
+	Then       *thenBody    `json:"then,omitempty"`
 	Reversible bool         `json:"reversible"`
 	EstCostUSD *float64     `json:"est_cost_usd,omitempty"`
 	Again      bool         `json:"again,omitempty"`
@@ -53,7 +53,7 @@ func encodeNew(r gate.NewRequest) createBody {
 	return createBody{
 		Key: r.Key, Class: r.Class, Summary: r.Summary, Task: r.Task, Requester: r.Requester,
 		Payload: r.Payload, File: r.File, TTL: wireDuration(r.TTL), Quorum: r.Quorum,
-		Exclusive: r.Exclusive, FollowUp: r.FollowUp, Reversible: r.Reversible,
+		Exclusive: r.Exclusive, Then: encodeThen(r.Then), Reversible: r.Reversible,
 		EstCostUSD: r.EstCostUSD, Again: r.Again, WaitFor: wireDuration(r.WaitFor),
 		OnBehalfOf: r.OnBehalfOf,
 	}
@@ -64,9 +64,44 @@ func (b createBody) decode(peer *gate.Peer) gate.NewRequest {
 	return gate.NewRequest{
 		Key: b.Key, Class: b.Class, Summary: b.Summary, Task: b.Task, Requester: b.Requester,
 		Payload: b.Payload, File: b.File, TTL: time.Duration(b.TTL), Quorum: b.Quorum,
-		Exclusive: b.Exclusive, FollowUp: b.FollowUp, Reversible: b.Reversible,
+		Exclusive: b.Exclusive, Then: b.Then.decode(), Reversible: b.Reversible,
 		EstCostUSD: b.EstCostUSD, Again: b.Again, WaitFor: time.Duration(b.WaitFor), Peer: peer,
 		OnBehalfOf: b.OnBehalfOf,
+	}
+}
+
+// thenBody is what follows a request, on its way to the daemon.
+type thenBody struct {
+	Class      string       `json:"class"`
+	Summary    string       `json:"summary"`
+	Task       string       `json:"task,omitempty"`
+	OnBehalfOf string       `json:"on_behalf_of,omitempty"`
+	Payload    []byte       `json:"payload"`
+	File       []byte       `json:"file,omitempty"`
+	TTL        wireDuration `json:"ttl,omitzero"`
+	Quorum     int          `json:"quorum,omitempty"`
+	Exclusive  string       `json:"exclusive,omitempty"`
+	Reversible bool         `json:"reversible"`
+	Then       *thenBody    `json:"then,omitempty"`
+}
+
+func encodeThen(f *gate.FollowUp) *thenBody {
+	if f == nil {
+		return nil
+	}
+	return &thenBody{
+		Class: f.Class, Summary: f.Summary, Task: f.Task, OnBehalfOf: f.OnBehalfOf, Payload: f.Payload, File: f.File,
+		TTL: wireDuration(f.TTL), Quorum: f.Quorum, Exclusive: f.Exclusive, Reversible: f.Reversible, Then: encodeThen(f.Then),
+	}
+}
+
+func (b *thenBody) decode() *gate.FollowUp {
+	if b == nil {
+		return nil
+	}
+	return &gate.FollowUp{
+		Class: b.Class, Summary: b.Summary, Task: b.Task, OnBehalfOf: b.OnBehalfOf, Payload: b.Payload, File: b.File,
+		TTL: time.Duration(b.TTL), Quorum: b.Quorum, Exclusive: b.Exclusive, Reversible: b.Reversible, Then: b.Then.decode(),
 	}
 }
 
@@ -172,7 +207,7 @@ func statusOf(code string) int {
 	switch code {
 	case gate.CodeInvalidRequest:
 		return http.StatusBadRequest
-	case gate.CodeNotFound:
+	case gate.CodeNotFound, gate.CodeNotYet:
 		return http.StatusNotFound
 	case gate.CodeRequestConflict, gate.CodeBusy, gate.CodeAlreadyDecided, gate.CodeNotGranted, gate.CodeAlreadyStarted, gate.CodePayloadMismatch:
 		return http.StatusConflict
