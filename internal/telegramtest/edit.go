@@ -28,7 +28,7 @@ func (s *Server) editTarget(q *request) (*chat, *message, *apiError) {
 	if m == nil || m.Deleted {
 		return nil, nil, badRequest("Message to edit not found")
 	}
-	if m.From.ID != s.bot.ID || m.forwarded || m.replyKeyboard || m.Service != "" {
+	if m.From.ID != s.bot.ID || m.forwarded != nil || m.replyKeyboard || m.Service != "" {
 		return nil, nil, badRequest("Message can't be edited")
 	}
 	return c, m, nil

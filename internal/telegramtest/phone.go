@@ -220,13 +220,21 @@ func (p *Phone) Reply(m Message, text string) (Message, error) {
 	return p.write(m.ChatID, Message{Text: text, ReplyTo: m.ID, ThreadID: m.ThreadID})
 }
 
+// ReplyAsChannel answers a message in the name of a channel, as an owner of one can in a group.
+func (p *Phone) ReplyAsChannel(m Message, channelID int64, text string) (Message, error) {
+	return p.write(m.ChatID, Message{Text: text, ReplyTo: m.ID, ThreadID: m.ThreadID, SenderChat: channelID})
+}
+
 // TextDated writes to the bot as if at another time: one older than a day is
 // never delivered.
 func (p *Phone) TextDated(text string, at time.Time) (Message, error) {
 	return p.write(p.id, Message{Text: text, Date: at})
 }
 
-func (p *Phone) write(chatID int64, m Message) (Message, error) {
+func (p *Phone) write(chatID int64, m Message) (Message, error) { return p.pass(chatID, m, nil) }
+
+// pass is write for what may be a copy.
+func (p *Phone) pass(chatID int64, m Message, from *origin) (Message, error) {
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
 	me := p.s.world.people[p.id]
@@ -239,31 +247,38 @@ func (p *Phone) write(chatID int64, m Message) (Message, error) {
 		return Message{}, fmt.Errorf("telegramtest: write in chat %d: %w", chatID, ErrNotThere)
 	}
 	m.From = me.User
-	if c.members[p.id].Anonymous {
+	if m.SenderChat != 0 {
+		if p.s.world.chats[m.SenderChat] == nil {
+			return Message{}, fmt.Errorf("telegramtest: write as channel %d: %w", m.SenderChat, ErrNotThere)
+		}
+		m.From = User{ID: ChannelBot, IsBot: true, FirstName: "Channel", Username: "Channel_Bot"}
+	} else if c.members[p.id].Anonymous {
 		m.From = User{ID: GroupAnonymousBot, IsBot: true, FirstName: "Group", Username: "GroupAnonymousBot"}
 		m.SenderChat = c.id
 	}
 	m.Text, m.Entities = trim(m.Text, nil)
 	m.Entities = settle(autoEntities(m.Text, nil))
 	stored := p.s.world.post(c, m)
+	stored.forwarded = from
 	p.s.messageUpdate(c, stored)
 	return stored.Message, nil
 }
 
 // Forward copies a message into another chat. A keyboard with callback buttons
 // stays behind.
-func (p *Phone) Forward(m Message, chatID int64) (Message, error) {
+func (p *Phone) Forward(m Message, chatID int64) (Message, error) { return p.forward(m, chatID, 0) }
+
+// ForwardReply copies a message into the chat of another one, as a reply to that one: words of somebody else in the place of an
+// answer. Telegram's own apps do not offer it in every chat; others do.
+func (p *Phone) ForwardReply(m, to Message) (Message, error) { return p.forward(m, to.ChatID, to.ID) }
+
+func (p *Phone) forward(m Message, chatID, replyTo int64) (Message, error) {
+	from := &origin{Type: "user", User: &m.From, Date: m.Date.Unix()}
 	m.Buttons = slices.DeleteFunc(slices.Clone(m.Buttons), func(row []Button) bool {
 		return slices.ContainsFunc(row, func(b Button) bool { return b.URL == "" })
 	})
-	m.ReplyTo, m.ThreadID, m.InlineID, m.EditDate, m.Edits, m.Date = 0, 0, "", time.Time{}, 0, time.Time{}
-	out, err := p.write(chatID, m)
-	if err == nil {
-		p.s.mu.Lock()
-		p.s.world.chats[chatID].messages[out.ID].forwarded = true
-		p.s.mu.Unlock()
-	}
-	return out, err
+	m.ReplyTo, m.ThreadID, m.InlineID, m.EditDate, m.Edits, m.Date = replyTo, 0, "", time.Time{}, 0, time.Time{}
+	return p.pass(chatID, m, from)
 }
 
 // ShareInline posts a message that the bot offered in inline mode; its taps and

@@ -436,3 +436,31 @@ func BenchmarkSendMessage(b *testing.B) {
 		}
 	}
 }
+
+// TestForwardsAndChannels: the bot is told whose words a forwarded message holds, and in whose name one was written.
+func TestForwardsAndChannels(t *testing.T) {
+	s, _, b := manual(t, Options{})
+	s.AddChat(Chat{ID: -1002, Type: Supergroup, Members: Members(111, 222)})
+	s.AddChat(Chat{ID: -1003, Type: Channel, Members: Members(111)})
+	card, err := s.Phone(111).TextIn(-1002, "/card")
+	check(t, err)
+	words, err := s.Phone(222).TextIn(-1002, "/no")
+	check(t, err)
+	passed, err := s.Phone(111).ForwardReply(words, card)
+	check(t, err)
+	if passed.ReplyTo != card.ID || passed.From.ID != 111 || passed.Text != "/no" {
+		t.Errorf("forwarded %+v", passed)
+	}
+	posted, err := s.Phone(111).ReplyAsChannel(card, -1003, "/no")
+	check(t, err)
+	if posted.From.ID != ChannelBot || posted.SenderChat != -1003 {
+		t.Errorf("as a channel %+v", posted)
+	}
+	if _, err := s.Phone(111).ReplyAsChannel(card, -1999, "/no"); !errors.Is(err, ErrNotThere) {
+		t.Errorf("written in the name of no channel: %v", err)
+	}
+	raw := b.call("getUpdates")
+	if text := string(raw.Result); strings.Count(text, `"forward_origin":{"type":"user","sender_user":{"id":222`) != 1 {
+		t.Errorf("the bot was told %s", text)
+	}
+}

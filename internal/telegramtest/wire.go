@@ -41,6 +41,7 @@ type wireMessage struct {
 	EditDate        int64           `json:"edit_date,omitempty"`
 	IsTopic         bool            `json:"is_topic_message,omitempty"`
 	ViaBot          *User           `json:"via_bot,omitempty"`
+	Forwarded       *origin         `json:"forward_origin,omitempty"`
 	ReplyTo         *wireMessage    `json:"reply_to_message,omitempty"`
 	Protected       bool            `json:"has_protected_content,omitempty"`
 	Text            string          `json:"text,omitempty"`
@@ -52,6 +53,13 @@ type wireMessage struct {
 	MigrateTo       int64           `json:"migrate_to_chat_id,omitempty"`
 	MigrateFrom     int64           `json:"migrate_from_chat_id,omitempty"`
 	Markup          *wireMarkup     `json:"reply_markup,omitempty"`
+}
+
+// origin says whose words a copy holds: MessageOriginUser.
+type origin struct {
+	Type string `json:"type"`
+	User *User  `json:"sender_user"`
+	Date int64  `json:"date"`
 }
 
 // inaccessible is a message of which a tap tells nothing but where it was.
@@ -77,7 +85,7 @@ func (w *world) wireChat(c *chat) wireChat {
 func (w *world) wireMessage(c *chat, m *message, withReply bool) *wireMessage {
 	out := &wireMessage{
 		ID: m.ID, Chat: w.wireChat(c), Date: m.Date.Unix(), Text: m.Text, Entities: m.Entities, Protected: m.Protected,
-		ThreadID: m.ThreadID, IsTopic: m.ThreadID != 0 && c.forum, Markup: markupOf(m.Buttons),
+		Forwarded: m.forwarded, ThreadID: m.ThreadID, IsTopic: m.ThreadID != 0 && c.forum, Markup: markupOf(m.Buttons),
 	}
 	if m.SenderChat != 0 && m.Service == "" {
 		sender := w.wireChat(w.chats[m.SenderChat])

@@ -55,7 +55,7 @@ type message struct {
 	Message
 	linkPreview   string     // link_preview_options as sent
 	replyKeyboard bool       // has a keyboard other than an inline one
-	forwarded     bool       // a copy that the bot cannot edit
+	forwarded     *origin    // of a copy, which the bot cannot edit; nil for no copy
 	earlier       [][]Button // every row of every earlier keyboard
 	reactions     []string   // of the bot
 }
