@@ -28,7 +28,8 @@ func median(d []time.Duration) time.Duration {
 func BenchmarkAppend(b *testing.B) {
 	path := logPath(b)
 	l := openTest(b, path)
-	line := append(mustAppend(b, l, "k")[0].Raw, '\n')
+	mustAppend(b, l, "k")
+	line := append(mustAppend(b, l, "k")[0].Raw, '\n') // as long as those that follow
 	bare, err := os.OpenFile(filepath.Join(filepath.Dir(path), "bare"), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
 		b.Fatal(err)

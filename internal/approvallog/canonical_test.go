@@ -90,6 +90,9 @@ func FuzzCanonical(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
 		got, err := Canonicalize(in)
+		if isCanonical(in) && checkStrict(in) != nil {
+			t.Fatalf("isCanonical(%q), although %v", in, checkStrict(in))
+		}
 		if isCanonical(in) != (err == nil && bytes.Equal(got, in)) {
 			t.Fatalf("isCanonical(%q) = %v, but Canonicalize gives %q, %v", in, isCanonical(in), got, err)
 		}

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -31,18 +30,18 @@ func encode(head Head, now time.Time, d Draft) (Record, error) {
 	if year := r.TS.Year(); year < 0 || year > 9999 {
 		return Record{}, fmt.Errorf("%w: the year %d has no RFC 3339 form", ErrInvalid, year)
 	}
-	before, after := r.text(payload)
-	sum := sha256.Sum256(slices.Concat(before, after))
+	text, cut := r.text(payload)
+	sum := sha256.Sum256(text)
 	r.Hash = hex.EncodeToString(sum[:])
 
 	const name = `"hash":"`
-	raw := make([]byte, 0, len(before)+len(name)+hashDigits+2+len(after))
-	raw = append(raw, before...)
+	raw := make([]byte, 0, len(text)+len(name)+hashDigits+2)
+	raw = append(raw, text[:cut]...)
 	raw = append(raw, name...)
 	raw = append(raw, r.Hash...)
 	raw = append(raw, '"', ',')
 	start := len(raw)
-	raw = append(raw, after...)
+	raw = append(raw, text[cut:]...)
 	if len(raw) > maxLine {
 		return Record{}, fmt.Errorf("%w: %d bytes; a record has at most %d", ErrInvalid, len(raw), maxLine)
 	}
@@ -54,10 +53,10 @@ func encode(head Head, now time.Time, d Draft) (Record, error) {
 	return r, nil
 }
 
-// text gives the canonical text of the record without its hash, in two parts between which the
-// hash member has its place.
-func (r *Record) text(payload []byte) (before, after []byte) {
-	b := append(make([]byte, 0, 256+len(r.ActionKey)), '{')
+// text gives the canonical text of the record without its hash, and where in it the hash member has its
+// place.
+func (r *Record) text(payload []byte) (text []byte, cut int) {
+	b := append(make([]byte, 0, 384+len(r.ActionKey)+len(r.Task)+len(payload)), '{')
 	if r.ActionKey != "" {
 		b = append(b, `"action_key":`...)
 		b = append(appendString(b, r.ActionKey), ',')
@@ -71,9 +70,7 @@ func (r *Record) text(payload []byte) (before, after []byte) {
 	}
 	b = append(b, `"event":`...)
 	b = append(appendString(b, r.Event), ',')
-	before = b
-
-	b = make([]byte, 0, 256+len(payload)+len(r.Task))
+	cut = len(b)
 	if payload != nil {
 		b = append(b, `"payload":`...)
 		b = append(append(b, payload...), ',')
@@ -92,7 +89,7 @@ func (r *Record) text(payload []byte) (before, after []byte) {
 	}
 	b = append(b, `,"ts":"`...)
 	b = r.TS.AppendFormat(b, TimeLayout)
-	return before, append(b, '"', '}')
+	return append(b, '"', '}'), cut
 }
 
 func (d Draft) validate() error {

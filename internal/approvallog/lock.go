@@ -1,6 +1,7 @@
 package approvallog
 
 import (
+	"bytes"
 	"context"
 	crand "crypto/rand"
 	"crypto/sha256"
@@ -25,6 +26,13 @@ const (
 	// The pause between two tries grows from the first to the last, half of it random.
 	firstLockPause = 250 * time.Microsecond
 	lastLockPause  = 4 * time.Millisecond
+	// restampAfter is how long tenures that follow each other bear one time and one nonce. Whom the lock belongs to
+	// is told by the process, which the record names all the same: who judges a leftover asks whether that process
+	// lives, and who takes one over compares the file and its bytes with what it read, of a process that has ended
+	// and has no later tenure. So nothing depends on a record of its own for each tenure but the time that a person
+	// is told, which is this much too early at most, and a reader who takes a nonce that stays the same for a holder
+	// that does not move: it sees another one in a twentieth of the time that anybody waits.
+	restampAfter = 100 * time.Millisecond
 )
 
 // appendLock is the lock that all writers of a log share, also those of other implementations: a
@@ -49,9 +57,13 @@ type appendLock struct {
 	self   lockRecord
 	name   string        // of the prepared file
 	file   *durable.File // the prepared file
-	info   os.FileInfo
+	stat   syscall.Stat_t
 	record []byte // what the prepared file holds
-	queue  queue
+	// Where in the record the time and the nonce stand, and when they were made.
+	createdAt, nonceAt int
+	stamped            time.Time
+	found              []byte // room for what is read back
+	queue              queue
 }
 
 // prepare makes the complete file that acquire links into place, once in the lock's life.
@@ -80,16 +92,43 @@ func (l *appendLock) prepare() error {
 	l.name, l.file = name, file
 	// Where there are no kernel locks, the record does not promise one.
 	l.self.Flock = keepLocked(l.file.File)
-	if err = l.stamp(); err == nil {
+	if err = l.compose(); err == nil {
+		err = l.stamp()
+	}
+	if err == nil {
 		err = file.Sync()
 	}
 	if err == nil {
-		l.info, err = file.Stat()
+		err = retried(func() error { return syscall.Fstat(int(l.file.Fd()), &l.stat) })
 	}
 	if err != nil {
 		l.discard()
 	}
 	return err
+}
+
+// compose makes the record that stamp completes, once for all tenures: only its time and its nonce change.
+func (l *appendLock) compose() error {
+	l.self.Created, l.self.Nonce = TimeLayout, "0123456789abcdef"
+	record, err := json.Marshal(l.self)
+	if err != nil {
+		return err
+	}
+	// No text inside a JSON string looks like the name of a member: its quotes are escaped.
+	const created, nonce = `"created":"`, `"nonce":"`
+	l.createdAt = bytes.Index(record, []byte(created)) + len(created)
+	l.nonceAt = bytes.Index(record, []byte(nonce)) + len(nonce)
+	l.record, l.stamped = append(record, '\n'), time.Time{}
+	return nil
+}
+
+// retried repeats a system call that a signal interrupted.
+func retried(call func() error) error {
+	for {
+		if err := call(); err != syscall.EINTR {
+			return err
+		}
+	}
 }
 
 // keepLocked locks the prepared file for the rest of its life. One who sweeps may be looking at it for
@@ -127,25 +166,25 @@ func escapeGlob(s string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(s)
 }
 
-// stamp writes the record of the coming tenure into the prepared file. Its length never changes,
-// so that a crash leaves this record or an older one of the same process, never half of one.
+// stamp writes the record of the coming tenure into the prepared file, unless the one that is there is
+// young enough for it ([restampAfter]). Its length never changes, so that a crash leaves this record or an
+// older one of the same process, never half of one.
 func (l *appendLock) stamp() error {
+	now := time.Now()
+	if age := now.Sub(l.stamped); age >= 0 && age < restampAfter {
+		return nil
+	}
 	var random [8]byte
 	crand.Read(random[:])
-	l.self.Created = time.Now().UTC().Format(TimeLayout)
-	l.self.Nonce = hex.EncodeToString(random[:])
-	record, err := json.Marshal(l.self)
-	if err != nil {
-		return err
-	}
-	record = append(record, '\n')
+	copy(l.record[l.createdAt:l.createdAt+len(TimeLayout)], now.UTC().Format(TimeLayout))
+	hex.Encode(l.record[l.nonceAt:], random[:])
 	if err := l.fs.Before("lock.stamp", l.name); err != nil {
 		return err
 	}
-	if _, err := l.file.WriteAt(record, 0); err != nil {
+	if _, err := l.file.WriteAt(l.record, 0); err != nil {
 		return err
 	}
-	l.record = record
+	l.stamped = now
 	return nil
 }
 
@@ -298,11 +337,11 @@ func (l leftover) fingerprint() string {
 
 // held reports whether the lock's file is still the own one.
 func (l *appendLock) held() error {
-	there, err := os.Lstat(l.path)
-	if err != nil {
+	var there syscall.Stat_t
+	if err := retried(func() error { return syscall.Lstat(l.path, &there) }); err != nil {
 		return fmt.Errorf("append lock %s was taken away: %w", l.path, err)
 	}
-	if !os.SameFile(l.info, there) {
+	if there.Dev != l.stat.Dev || there.Ino != l.stat.Ino {
 		return fmt.Errorf("append lock %s was replaced by another writer", l.path)
 	}
 	return nil
@@ -314,8 +353,9 @@ func (l *appendLock) release() error {
 	if err := l.held(); err != nil {
 		return err
 	}
-	b := make([]byte, len(l.record))
-	if _, err := l.file.ReadAt(b, 0); err != nil || string(b) != string(l.record) {
+	l.found = append(l.found[:0], l.record...) // as long as what is read
+	if _, err := l.file.ReadAt(l.found, 0); err != nil || !bytes.Equal(l.found, l.record) {
+		l.stamped = time.Time{} // the next tenure puts its own there again
 		return fmt.Errorf("append lock %s does not hold the own record any more; it was left alone", l.path)
 	}
 	if err := l.fs.Before("lock.unlink", l.path); err != nil {

@@ -366,3 +366,85 @@ func FuzzLockRecord(f *testing.F) {
 		}
 	})
 }
+
+// lockSeen appends a record and returns what its lock held meanwhile.
+func lockSeen(t *testing.T, l *Log) lockRecord {
+	t.Helper()
+	var seen []byte
+	_, err := l.Update(t.Context(), func(tx *Tx) error {
+		seen = readFile(t, l.lock.path)
+		_, err := tx.Append(draft("k"))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	record, err := parseLockRecord(seen)
+	if err != nil || !bytes.HasSuffix(seen, []byte("}\n")) {
+		t.Fatalf("the lock held %q: %v", seen, err)
+	}
+	var m struct{ Nonce string }
+	if err := json.Unmarshal(seen, &m); err != nil {
+		t.Fatal(err)
+	}
+	record.Nonce = m.Nonce
+	return record
+}
+
+func TestLockIsStampedAnewUnlessTheLastTenureWasJustNow(t *testing.T) {
+	l := openTest(t, logPath(t))
+	before := time.Now().UTC().Truncate(time.Millisecond)
+	first := lockSeen(t, l)
+	if created, err := time.Parse(TimeLayout, first.Created); err != nil || created.Before(before) || len(first.Nonce) != 16 {
+		t.Errorf("created %s, %v, asked for at %v; nonce %q", first.Created, err, before, first.Nonce)
+	}
+	l.lock.stamped = time.Now().Add(time.Hour) // a clock that was put back: not young
+	second := lockSeen(t, l)
+	l.lock.stamped = time.Now().Add(-restampAfter)
+	third := lockSeen(t, l)
+	if first.Nonce == second.Nonce || second.Nonce == third.Nonce {
+		t.Errorf("nonces %s, %s, %s", first.Nonce, second.Nonce, third.Nonce)
+	}
+	// However long this test is held up, some two tenures are close together.
+	last := third
+	for {
+		began := l.lock.stamped
+		next := lockSeen(t, l)
+		if next == last {
+			break
+		}
+		if l.lock.stamped.Equal(began) || time.Since(began) < restampAfter {
+			t.Fatalf("in one burst: %+v, then %+v", last, next)
+		}
+		last = next
+	}
+}
+
+// A lock whose bytes another one changed is left alone, and the next tenure is under a whole record of its own.
+func TestLockWithOtherBytesIsStampedAnew(t *testing.T) {
+	path := logPath(t)
+	var told string
+	l := openTest(t, path, func(o *Options) { o.Logf = func(f string, args ...any) { told += fmt.Sprintf(f, args...) } })
+	own := lockSeen(t, l)
+	_, err := l.Update(t.Context(), func(tx *Tx) error {
+		f, err := os.OpenFile(path+".lock", os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if _, err = f.WriteAt([]byte(`{"v":7`), 0); err == nil {
+			_, err = tx.Append(draft("k"))
+		}
+		return err
+	})
+	if err != nil || !strings.Contains(told, path+".lock") {
+		t.Fatalf("error %v; told %q", err, told)
+	}
+	if again := lockSeen(t, l); again.PID != own.PID || again.Nonce == own.Nonce {
+		t.Errorf("the lock held %+v, then %+v", own, again)
+	}
+	if _, err := os.Lstat(path + ".lock"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the lock was not released: %v", err)
+	}
+	wantClean(t, path, 3)
+}

@@ -94,6 +94,7 @@ type Log struct {
 	base     int64             // how many records they hold
 	unlinked *CorruptError     // why the archive is not what this log goes on from
 
+	text  []byte      // room for what the leader of a batch reads and writes; nothing of it is kept
 	lock  *appendLock // used by the leader of a batch only
 	calls callQueue
 	watch watcher

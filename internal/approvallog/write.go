@@ -15,6 +15,9 @@ import (
 	"time"
 )
 
+// maxKeptText bounds, in bytes, the room for what is written that a Log keeps between two appends.
+const maxKeptText = 64 << 10
+
 // readyToWrite makes sure, once in a tenure of the append lock, that the lock is still held and that
 // the file ends with the record that was read last, and takes a torn tail off.
 func (l *Log) readyToWrite() error {
@@ -30,7 +33,7 @@ func (l *Log) readyToWrite() error {
 // write puts the records of one decider behind the log's end with one write. Nothing of them is in
 // the file when it fails without poisoning the handle. Called inside the append lock and l.mu.
 func (l *Log) write(records []Record) error {
-	var text []byte
+	text := l.text[:0]
 	if l.at.noLF {
 		text = append(text, '\n')
 	}
@@ -44,6 +47,9 @@ func (l *Log) write(records []Record) error {
 			l.index = append(l.index, at)
 		}
 		text = append(append(text, r.Raw...), '\n')
+	}
+	if cap(text) <= maxKeptText {
+		l.text = text
 	}
 	n, err := l.appender.Extend(text, before.offset)
 	if err != nil {
@@ -84,17 +90,18 @@ func (l *Log) checkEnd() error {
 	if len(last) == 0 {
 		return nil
 	}
-	want := last
+	size := len(last)
 	if !l.at.noLF {
-		want = append(slices.Clone(last), '\n')
+		size++
 	}
-	got := make([]byte, len(want))
-	if err := readFull(l.file, got, l.at.offset-int64(len(want))); err != nil && err != io.ErrUnexpectedEOF {
+	got := slices.Grow(l.text[:0], size)[:size]
+	clear(got) // what a short read does not fill must not look like what was there before
+	if err := readFull(l.file, got, l.at.offset-int64(size)); err != nil && err != io.ErrUnexpectedEOF {
 		return err
 	}
-	if !bytes.Equal(got, want) {
+	if !bytes.Equal(got[:len(last)], last) || !l.at.noLF && got[len(last)] != '\n' {
 		return l.damaged(&CorruptError{
-			Path: l.opts.Path, Reason: ReasonLogRewritten, Line: l.at.line, Offset: l.at.offset - int64(len(want)), Seq: l.at.head.Seq,
+			Path: l.opts.Path, Reason: ReasonLogRewritten, Line: l.at.line, Offset: l.at.offset - int64(size), Seq: l.at.head.Seq,
 			Detail: "the last record is not the one that was read before",
 		})
 	}
