@@ -8,6 +8,7 @@ import (
 
 	"github.com/approvald/approvald/internal/approvallog"
 	"github.com/approvald/approvald/internal/gate"
+	"github.com/approvald/approvald/internal/rescue"
 )
 
 // How long a follow-up that could not be asked for is left alone: what stands in its way is a limit of the gate, a full disk, or something
@@ -125,7 +126,9 @@ func (l *Loop) tellFollowUps() ([]Effect, error) {
 
 // openFollowUp asks for one follow-up. Its error ends the loop.
 func (l *Loop) openFollowUp(ctx context.Context, parent approvallog.Request) (Event, error) {
+	rescue.At("follow-up due")
 	_, err := l.o.FollowUps.OpenFollowUp(ctx, parent)
+	rescue.At("follow-up asked for")
 	ev := FollowUpOpened{Key: parent.FollowUpKey}
 	if err != nil {
 		ev.Err = err.Error()
