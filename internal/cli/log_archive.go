@@ -28,8 +28,9 @@ func newLogArchiveCommand(e *env) *cobra.Command {
 read-only under log/archive in the gate's home, and stay known: requests in them
 are answered as before, log verify and log export go through them.
 
-A daemon and waiting programs may run meanwhile. While a request is pending
-nothing is archived, unless --carry lets it go on in the new log.`,
+A daemon and waiting programs may run meanwhile. While a request is pending, or
+a follow-up is still to be asked for, nothing is archived, unless --carry lets it
+go on in the new log.`,
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := e.loadConfig()
@@ -52,7 +53,7 @@ nothing is archived, unless --carry lets it go on in the new log.`,
 			return e.archived(done)
 		},
 	}
-	cmd.Flags().BoolVar(&opts.Carry, "carry", false, "let pending requests go on in the new log")
+	cmd.Flags().BoolVar(&opts.Carry, "carry", false, "let pending requests, and those with a follow-up to be asked for, go on in the new log")
 	return cmd
 }
 
