@@ -18,7 +18,7 @@ ZSHDIR      = $(if $(filter /usr,$(PREFIX)),vendor-completions,site-functions)
 LDFLAGS     = -s -w $(if $(VERSION),-X main.version=$(VERSION))
 
 # What `make test-all` needs besides Go. Each is named when it is missing: a test that cannot run is a failure.
-TEST_ALL_TOOLS = gcc strace unshare nsenter setpriv mount systemd-analyze useradd pgrep man mandoc zsh nginx caddy
+TEST_ALL_TOOLS = gcc strace unshare nsenter setpriv mount systemd-analyze useradd pgrep man mandoc zsh nginx caddy chromium chromedriver
 
 .PHONY: all build demo test test-all check fuzz bench install clean
 
@@ -27,7 +27,7 @@ all: build
 build: ## BIN/approvald, static
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o '$(BIN)/approvald' ./cmd/approvald
 
-demo: build ## the whole story on one screen; ARGS=--auto plays it without a person
+demo: build ## the whole story on a page in the browser; ARGS=--terminal on the terminal, ARGS=--auto without a person
 	'$(BIN)/approvald' demo $(ARGS)
 
 test: ## what a fresh clone can run: Go and nothing else

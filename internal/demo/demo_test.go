@@ -12,14 +12,6 @@ import (
 	"github.com/approvald/approvald/internal/telegramtest"
 )
 
-func TestQuotedArgumentsReadBackAsTheyAre(t *testing.T) {
-	got := quoteAll([]string{"approvald", "request", "deploy:api#41", "--summary", "it's time", "--note", "", "$(x)"})
-	want := `approvald request deploy:api#41 --summary 'it'\''s time' --note '' '$(x)'`
-	if got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
-}
-
 func TestWrapBreaksBetweenWords(t *testing.T) {
 	got := wrap("one two  three\nfour seventeenletters x", 9)
 	if want := []string{"one two", "three", "four", "seventeenletters", "x"}; !slices.Equal(got, want) {

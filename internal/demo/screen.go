@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/approvald/approvald/internal/stage"
 	"github.com/approvald/approvald/internal/telegramtest"
 )
 
@@ -76,7 +77,7 @@ func (s *screen) say(format string, args ...any) {
 
 // command shows a command line as a person would type it.
 func (s *screen) command(args ...string) {
-	s.line("  " + s.style(styleCyan, "$ "+quoteAll(append([]string{"approvald"}, args...))))
+	s.line("  " + s.style(styleCyan, "$ "+stage.CommandLine(append([]string{"approvald"}, args...))))
 }
 
 // note is a fact that the demo checked.
@@ -131,21 +132,4 @@ func wrap(text string, width int) []string {
 		current = strings.TrimPrefix(current+" "+word, " ")
 	}
 	return append(lines, current)
-}
-
-// quoteAll writes arguments so that a shell reads them back as they are.
-func quoteAll(args []string) string {
-	quoted := make([]string, len(args))
-	for i, arg := range args {
-		quoted[i] = arg
-		if arg == "" || strings.ContainsFunc(arg, needsQuotes) {
-			quoted[i] = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
-		}
-	}
-	return strings.Join(quoted, " ")
-}
-
-func needsQuotes(r rune) bool {
-	const plain = "-_./:=@%+,#"
-	return (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && !strings.ContainsRune(plain, r)
 }

@@ -57,7 +57,7 @@ func TestDemoPlaysByItself(t *testing.T) {
 // TestDemoWithAPersonAtTheTerminal answers each card by the key of its first or second button.
 func TestDemoWithAPersonAtTheTerminal(t *testing.T) {
 	t.Parallel()
-	cmd, _ := demoProcess(t)
+	cmd, _ := demoProcess(t, "--terminal")
 	tty, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 50, Cols: 100})
 	if err != nil {
 		t.Fatal(err)
@@ -121,7 +121,7 @@ func TestDemoInterruptedLeavesNothing(t *testing.T) {
 
 func TestDemoLeftEarlyIsNoFailure(t *testing.T) {
 	t.Parallel()
-	cmd, _ := demoProcess(t)
+	cmd, _ := demoProcess(t, "--terminal")
 	tty, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 50, Cols: 100})
 	if err != nil {
 		t.Fatal(err)

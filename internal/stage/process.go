@@ -92,10 +92,15 @@ func (c *Process) Exit(ctx context.Context) (int, error) {
 	if c.err != nil && !errors.As(c.err, &exit) {
 		return 0, fmt.Errorf("%s: %w", c.name(), c.err)
 	}
+	return c.Code(), nil
+}
+
+// Code is the exit code of a process that has ended, 128 and the signal's number for one that a signal ended.
+func (c *Process) Code() int {
 	if status := c.cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signaled() {
-		return 128 + int(status.Signal()), nil
+		return 128 + int(status.Signal())
 	}
-	return c.cmd.ProcessState.ExitCode(), nil
+	return c.cmd.ProcessState.ExitCode()
 }
 
 // Done is closed once the process has ended.
