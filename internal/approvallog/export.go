@@ -6,6 +6,7 @@ import (
 	"encoding/csv"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -117,7 +118,7 @@ func Export(ctx context.Context, path string, out io.Writer, o ExportOptions) (E
 
 var decisionColumns = []string{
 	"seq", "time", "event", "action_key", "task", "class", "summary", "requester", "requested_seq", "requested_at",
-	"by", "channel", "note", "payload_hash", "record_hash",
+	"by", "channel", "note", "payload_hash", "record_hash", "approved_by",
 }
 
 // decisionTable writes the ends of requests, each with what was asked.
@@ -163,6 +164,7 @@ func (t *decisionTable) row(r Record, wanted bool) (bool, error) {
 	cells := []string{
 		strconv.FormatInt(r.Seq, 10), r.TS.Format(TimeLayout), r.Event, r.ActionKey, r.Task, a.class, a.summary, a.requester,
 		requestedSeq, requestedAt, r.Actor, r.Channel, note, a.payloadHash, r.Hash,
+		strings.Join(approvers(r, payload), " "),
 	}
 	for i := range cells {
 		cells[i] = harmless(cells[i])
@@ -173,6 +175,19 @@ func (t *decisionTable) row(r Record, wanted bool) (bool, error) {
 	// Each row leaves the csv writer at once, so that the two buffers never disagree.
 	t.csv.Flush()
 	return true, t.csv.Error()
+}
+
+// approvers are all whose approvals made a grant, in their order; nil for any other record.
+func approvers(r Record, payload *members) (names []string) {
+	if r.Event != EventGranted {
+		return nil
+	}
+	for _, a := range append(payload.own.approvalList(), Approval{By: r.Actor}) {
+		if !slices.Contains(names, a.By) {
+			names = append(names, a.By)
+		}
+	}
+	return names
 }
 
 // harmless keeps a spreadsheet from running a text that an agent wrote as a formula.

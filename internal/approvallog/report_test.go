@@ -103,7 +103,9 @@ func TestExport(t *testing.T) {
 	story(t, path,
 		event(EventRequested, "agent:a", "deploy", map[string]any{"class": "deploy.production", "summary": "=cmd|' /C calc'!A0", "payload_hash": "ab"}),
 		event("task.registered", "system:gate", "", nil),
-		event(EventGranted, "human:alice", "deploy", map[string]any{"note": "ok,\n\"go\""}),
+		event(EventGranted, "human:alice", "deploy", map[string]any{"note": "ok,\n\"go\"", "approvald": map[string]any{
+			"approvals": []any{map[string]any{"by": "human:bob", "at": "2026-08-04T09:15:00.000Z"}, map[string]any{"by": "human:alice", "at": "2026-08-04T09:16:02.000Z"}},
+		}}),
 		event(EventRequested, "agent:b", "other", nil),
 		event(EventExpired, "system:gate", "other", nil),
 	)
@@ -149,6 +151,9 @@ func TestExport(t *testing.T) {
 			"1", "2026-08-04T09:14:02.000Z", "human:alice", "", "ok,\n\"go\"", "ab"}
 		if got := rows[1][:len(want)]; strings.Join(got, "|") != strings.Join(want, "|") {
 			t.Errorf("row %q, want %q", got, want)
+		}
+		if by := rows[1][15]; rows[0][15] != "approved_by" || by != "human:bob human:alice" || rows[2][15] != "" {
+			t.Errorf("approved by %q, expired: %q", by, rows[2][15])
 		}
 		if rows[2][2] != EventExpired || rows[2][10] != "system:gate" {
 			t.Errorf("row %q", rows[2])

@@ -42,6 +42,9 @@ type Seal struct {
 	Follows *Head `json:"follows,omitempty"`
 }
 
+// maxSealed bounds the numbers of a seal, so that their sums are numbers too.
+const maxSealed = 1 << 53
+
 // end is how many records there are up to the segment's end, all segments counted.
 func (s Seal) end() int64 { return s.Base + s.Head.Seq }
 
@@ -51,6 +54,8 @@ func (s Seal) valid() error {
 		return fmt.Errorf("version %d is not known", s.V)
 	case !filepath.IsLocal(s.Segment) || filepath.Base(s.Segment) != s.Segment || s.Segment == "." || s.Number < 1 || s.Base < 0 || s.Bytes < 1 || s.Head.Seq < 1:
 		return errors.New("a member is missing or out of its range")
+	case max(s.Number, s.Base, s.Head.Seq, s.Bytes) > maxSealed:
+		return errors.New("a number is larger than any log can have")
 	case !isHash([]byte(s.First)) || !isHash([]byte(s.Head.Hash)) || s.Follows != nil && !isHash([]byte(s.Follows.Hash)):
 		return errors.New("a hash is none")
 	}
@@ -69,6 +74,9 @@ type sealed struct {
 
 func parseSealed(b []byte) (sealed, error) {
 	var s sealed
+	if err := checkStrict(b); err != nil {
+		return sealed{}, err
+	}
 	if err := json.Unmarshal(b, &s); err != nil {
 		return sealed{}, err
 	}
