@@ -36,6 +36,9 @@ func TestMain(m *testing.M) {
 		hookFromEnvironment()
 		os.Exit(cli.Main("e2e"))
 	}
+	if order := os.Getenv(floodVariable); order != "" {
+		floodFromEnvironment(order)
+	}
 	code := m.Run()
 	for _, f := range atEnd {
 		f()

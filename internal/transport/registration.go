@@ -90,18 +90,18 @@ func (w *Webhook) mayStart(ctx context.Context, retry *backoff) (string, error) 
 }
 
 // await waits for the next check, or for refused posts that make an earlier one
-// worth while; at most one such in ten seconds.
+// worth while; never for less than ten seconds, however many they are.
 func (w *Webhook) await(ctx context.Context, wait time.Duration) {
 	const early = 10 * time.Second
-	for start := time.Now(); ctx.Err() == nil && time.Since(start) < wait; {
-		if !sleep(ctx, min(early, wait-time.Since(start))) {
-			return
-		}
-		select {
-		case <-w.alarm:
-			return
-		default:
-		}
+	if !sleep(ctx, min(early, wait)) {
+		return
+	}
+	rest := time.NewTimer(wait - early)
+	defer rest.Stop()
+	select {
+	case <-ctx.Done():
+	case <-rest.C:
+	case <-w.alarm:
 	}
 }
 
