@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/oklog/run"
@@ -189,7 +190,10 @@ func (a *App) holdState(ctx context.Context) error {
 		Observe: a.metrics,
 	})
 	a.stages.epoch.reach()
+	var keeping sync.WaitGroup
+	keeping.Go(func() { journal.KeepSnapshot(ctx) })
 	a.gate.Log().KeepSnapshot(ctx)
+	keeping.Wait()
 	return context.Cause(ctx)
 }
 

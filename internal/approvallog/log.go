@@ -354,6 +354,9 @@ func (l *Log) apply(r *Record) error {
 		return nil
 	}
 	if err := l.opts.Fold.Apply(*r); err != nil {
+		if l.snap.finder != nil && l.snap.finder.failed() != nil {
+			return l.snap.finder.failed() // it could not look up what it needs
+		}
 		l.poison = fmt.Errorf("%w: record %d cannot be followed: %w", ErrPoisoned, r.Seq, err)
 		return l.poison
 	}

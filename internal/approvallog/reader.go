@@ -1,6 +1,7 @@
 package approvallog
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -44,7 +45,56 @@ func (l *Log) NewReader(afterSeq int64) *Reader {
 	if n > 0 {
 		r.at = l.index[n-1]
 	}
+	if l.file != nil {
+		r.at = nearer(l.file, r.at, l.at.offset, after)
+	}
 	return r
+}
+
+// nearer finds, by halving, a place before the record that follows after: not more than about 64 KiB before it, where from
+// is further away. What does not read like a log is left to the walk that begins there.
+func nearer(src io.ReaderAt, from place, end, after int64) place {
+	if after-from.head.Seq <= 4*indexStep {
+		return from
+	}
+	var c lineChecker
+	for low, high := from.offset, end; high-low > 64<<10; {
+		middle := low + (high-low)/2
+		offset, raw, err := lineFrom(src, middle, high)
+		if err != nil || raw == nil {
+			high = middle // only the rest of a long line
+			continue
+		}
+		if c.check(raw) != nil {
+			return from
+		}
+		if rec := c.record(raw, offset); rec.Seq <= after+1 {
+			low = offset
+			from = place{offset: offset, line: rec.Seq - 1, head: Head{Seq: rec.Seq - 1, Hash: rec.Prev}}
+		} else {
+			high = middle
+		}
+	}
+	return from
+}
+
+// lineFrom reads the first whole line that begins behind offset and ends before end; nil for none.
+func lineFrom(src io.ReaderAt, offset, end int64) (int64, []byte, error) {
+	for size := int64(8 << 10); ; size *= 8 {
+		size = min(size, end-offset)
+		b := make([]byte, size)
+		if err := readFull(src, b, offset); err != nil {
+			return 0, nil, err
+		}
+		if at := bytes.IndexByte(b, '\n') + 1; at > 0 {
+			if n := bytes.IndexByte(b[at:], '\n'); n >= 0 {
+				return offset + int64(at), b[at : at+n : at+n], nil
+			}
+		}
+		if size == end-offset {
+			return 0, nil, nil
+		}
+	}
 }
 
 // Next returns the next record, [io.EOF] at the present end. After more was appended it goes on
@@ -123,6 +173,9 @@ func (r *Reader) fillArchived(segments []archivedSegment) (bool, error) {
 		return false, err
 	}
 	defer file.Close()
+	if r.at.offset == 0 && r.after > s.Base {
+		r.at = nearer(file, r.at, s.Bytes, r.after-s.Base)
+	}
 	before := r.at.offset
 	if err = r.read(file, s.path(), s.Bytes); err == nil && r.at.offset == before {
 		err = s.altered("it has no whole record where its seal says that there is one")

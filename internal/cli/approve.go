@@ -124,6 +124,7 @@ type desk struct {
 
 func (d desk) close() {
 	// Decisions are on disk before they are answered for.
+	gate.LeaveSnapshot(d.journal)
 	_ = errors.Join(d.journal.Close(), d.gate.Close())
 }
 

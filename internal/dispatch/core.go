@@ -50,6 +50,7 @@ type Core struct {
 	// progressShown is how many approvals a card shows.
 	progressShown map[string]int
 	timers        timers
+	timersMax     int // how many there may be before those of operations that are over are dropped
 	calls         map[int64]*lane
 	lastCall      int64
 	recovered     bool
@@ -66,6 +67,7 @@ type Core struct {
 	refusals  refusals
 	chains    map[string]*chain // follow-ups that are to be asked for, by their keys
 	contact   contact
+	follows   follows
 	now       time.Time
 	out       []Effect
 }
@@ -88,6 +90,7 @@ type op struct {
 	first    bool       // somebody asked to see its card
 	held     [2]*digest // what stands for it, in the gate's chat and in the deputy's
 	digest   *digest    // that this op is, for one that stands for no request
+	ended    int64      // a record of the approval log: it was pending before
 	expiring bool
 	// expireAgain is when an expiry that could not be recorded is tried again.
 	expireAgain time.Time
@@ -107,6 +110,7 @@ func NewCore(o CoreOptions) *Core {
 		o: o, chat: o.Chat, deliveries: NewDeliveries(), ops: make(map[CycleID]*op), current: make(map[string]CycleID),
 		lanes: make(map[int64]*lane), nonces: make(map[string]Nonce), progressShown: make(map[string]int), recording: make(map[string]bool), calls: make(map[int64]*lane), answered: newRecent(),
 		digests: make(map[group]*digest), noDigest: make(map[group]time.Time), maxSingles: maxSingles, minDigest: minDigest,
+		follows: follows{every: followEvery},
 	}
 }
 
@@ -126,8 +130,11 @@ func (c *Core) Step(now time.Time, ev Event) []Effect {
 		}
 		c.owing = ev.Deliveries.unsettledKeys()
 		c.contact.last = ev.LastContact
+		c.follows.noted, c.follows.seq = ev.Deliveries.followed, ev.Deliveries.followed
 	case RequestChanged:
-		c.requestChanged(ev.Request)
+		c.requestChanged(ev)
+	case LogRead:
+		c.logRead(ev.Seq)
 	case Journaled:
 		c.journaled(ev.Record)
 	case Recovered:
@@ -220,12 +227,19 @@ func (c *Core) Next() (time.Time, bool) {
 }
 
 func (c *Core) wakeAt(at time.Time, o *op) {
-	if !at.IsZero() {
-		heap.Push(&c.timers, timer{at: at, op: o.id})
+	if at.IsZero() {
+		return
+	}
+	heap.Push(&c.timers, timer{at: at, op: o.id})
+	if len(c.timers) > c.timersMax {
+		c.timers = slices.DeleteFunc(c.timers, func(t timer) bool { return c.ops[t.op] == nil })
+		heap.Init(&c.timers)
+		c.timersMax = 2*len(c.timers) + 1024
 	}
 }
 
-func (c *Core) requestChanged(req approvallog.Request) {
+func (c *Core) requestChanged(ev RequestChanged) {
+	req := ev.Request
 	id := CycleID{Key: req.Key, Seq: req.Seq}
 	if old, ok := c.current[req.Key]; ok && old != id {
 		if old.Seq > id.Seq {
@@ -233,16 +247,25 @@ func (c *Core) requestChanged(req approvallog.Request) {
 		}
 		c.supersede(old, req)
 	}
+	c.retake(ev.Cycles)
+	for _, before := range ev.Cycles {
+		if before.log != nil && before.log.id != id && c.adoptOrphan(before.log.id, req) && c.recovered {
+			c.evaluate(c.ops[before.log.id])
+		}
+	}
 	o := c.ops[id]
 	if o == nil {
-		if done(req.State) && !c.owing[req.Key] && !c.owesAnything(id, req) {
+		if req.State != approvallog.StatePending && !c.owing[req.Key] && !c.owesAnything(id, req) {
+			c.deliveries.forget(id)
 			return
 		}
-		c.current[req.Key] = id
-		o = newOp(id, req)
-		c.ops[id] = o
-		c.wakeAt(req.ExpiresAt, o)
-		c.wakeAt(c.deputyAt(o), o)
+		o = c.begin(id, req)
+	}
+	if o.pending() {
+		o.ended = ev.LogSeq
+		if ev.LogSeq == 0 {
+			o.ended = c.follows.seq + 1
+		}
 	}
 	o.req = req
 	if c.recovered {
@@ -253,13 +276,19 @@ func (c *Core) requestChanged(req approvallog.Request) {
 // supersede ends an earlier asking whose own end was not seen.
 func (c *Core) supersede(old CycleID, by approvallog.Request) {
 	o := c.ops[old]
-	if o == nil || !o.pending() {
+	if o == nil || done(o.req.State) {
 		return
 	}
-	o.req.State = endedBefore(by)
+	o.end(by)
 	if c.recovered {
 		c.evaluate(o)
 	}
+}
+
+// end ends an asking of which no more is known than that another one took its place.
+func (o *op) end(by approvallog.Request) {
+	o.req.State = endedBefore(by)
+	o.req.Decision, o.req.Ending, o.req.Execution, o.req.Approvals = nil, nil, nil, nil
 }
 
 // stateSuperseded is shown for an asking of which only is known that another one took its place.
@@ -309,7 +338,10 @@ func (c *Core) recover() {
 	c.recoverAbsence()
 	c.recoverDigests()
 	for _, id := range slices.Collect(c.deliveries.cyclesKnown()) {
-		if c.ops[id] == nil && !c.adoptOrphan(id) && !c.mayBeDigest(id) {
+		if c.ops[id] != nil {
+			continue
+		}
+		if by := c.ops[c.current[id.Key]]; by == nil || !c.adoptOrphan(id, by.req) {
 			c.deliveries.forget(id)
 		}
 	}
@@ -330,15 +362,16 @@ func (c *Core) recover() {
 	c.endEmptyDigests()
 }
 
-// adoptOrphan takes on the messages of an earlier asking, of which the log's fold tells no more than that it ended.
-func (c *Core) adoptOrphan(id CycleID) bool {
-	by := c.ops[c.current[id.Key]]
-	if by == nil || id.Seq >= by.id.Seq {
+// adoptOrphan takes on the messages of an earlier asking, of which the log's fold tells no more than that it ended. It
+// reports whether it did.
+func (c *Core) adoptOrphan(id CycleID, by approvallog.Request) bool {
+	if c.ops[id] != nil || id.Key != by.Key || id.Seq >= by.Seq {
 		return false
 	}
-	o := newOp(id, by.req)
-	o.req.Seq, o.req.State = id.Seq, endedBefore(by.req)
-	o.req.Decision, o.req.Ending, o.req.Execution, o.req.Approvals = nil, nil, nil, nil
+	o := newOp(id, by)
+	o.req.Seq = id.Seq
+	o.end(by)
+	o.ended = c.follows.seq + 1
 	for d := range c.deliveries.Of(id) {
 		o.req.PayloadHash = d.PayloadHash
 	}
@@ -390,7 +423,7 @@ func (c *Core) expired(ev Expired) {
 		c.wakeAt(o.expireAgain, o)
 		return
 	}
-	c.requestChanged(ev.Request)
+	c.requestChanged(RequestChanged{Request: ev.Request})
 }
 
 func (c *Core) complain(o *op, text string) {
@@ -401,34 +434,6 @@ func (c *Core) complain(o *op, text string) {
 		o.since = c.now
 	}
 	o.reason = text
-}
-
-// forgetIfDone lets go of an asking of which nothing is owed any more.
-func (c *Core) forgetIfDone(o *op) {
-	if !done(o.req.State) || c.owesAnything(o.id, o.req) || c.busyWith(o.id) {
-		return
-	}
-	for d := range c.deliveries.Of(o.id) {
-		delete(c.nonces, d.ID)
-		delete(c.progressShown, d.ID)
-	}
-	if !c.mayBeDigest(o.id) {
-		c.deliveries.forget(o.id)
-	}
-	delete(c.ops, o.id)
-	if c.current[o.id.Key] == o.id {
-		delete(c.current, o.id.Key)
-	}
-}
-
-// owesAnything reports whether messages of this asking are, or may yet turn out to be, unsettled.
-func (c *Core) owesAnything(id CycleID, req approvallog.Request) bool {
-	for d := range c.deliveries.Of(id) {
-		if mayOwe(d) && owes(d, settledState(req)) {
-			return true
-		}
-	}
-	return false
 }
 
 // done reports whether no later record can change what a card settled to this state says. Not settled is not done.

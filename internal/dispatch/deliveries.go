@@ -5,7 +5,6 @@ import (
 	"iter"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/approvald/approvald/internal/approvallog"
@@ -13,8 +12,8 @@ import (
 
 // CycleID names one asking of a request: the action key, and the sequence number of the record that asked.
 type CycleID struct {
-	Key string
-	Seq int64
+	Key string `json:"key"`
+	Seq int64  `json:"seq"`
 }
 
 // Phase is how far a delivery has come.
@@ -53,11 +52,19 @@ type Delivery struct {
 	Reason      string            // why it failed or is unknown
 }
 
-// Deliveries folds the delivery journal. It implements [approvallog.Folder].
+// maxResting is how many askings of which no message is owed anything stay in memory: most of what is still to come
+// for them comes soon after.
+const maxResting = 1024
+
+// Deliveries folds the delivery journal.
 //
 // What it holds only grows: a delivery that was once recorded is never dropped or taken back by a later record, a
 // message id that is known stays known, and a record that contradicts an earlier one counts for nothing. That is what
 // keeps a nonce good that a person may hold in their hands, whatever happened to the process that made it.
+//
+// Fed by an [approvallog.Log] it is [approvallog.Indexed]: in memory are the askings with a message that still has to be
+// rewritten, some that were dealt with of late, and the counters. The others are found in the journal when they are asked
+// for. By itself it keeps them all.
 //
 // A Deliveries has no lock of its own. Read it inside View or Update of the journal that feeds it.
 type Deliveries struct {
@@ -73,6 +80,18 @@ type Deliveries struct {
 	// absentUntil is the end of the last absence of which word is recorded.
 	absentUntil time.Time
 	muted       map[int64]muted // the last limit that Telegram set, for each chat
+	// followed is a record of the approval log: what a card that shows a grant has to show since is due to later ones only.
+	followed int64
+
+	finder  finder
+	resting []*cycleLog // in cycles and not needed, those that rest longest first
+	room    int         // how many may rest
+	fresh   int64       // the record by which a key was asked for anew and owed nothing from before
+}
+
+// finder finds records of the journal again: an [approvallog.Finder].
+type finder interface {
+	Find(key string, mine func(approvallog.Record) bool) []approvallog.Record
 }
 
 // muted is a limit that Telegram set.
@@ -86,15 +105,56 @@ func (m muted) left(now time.Time) time.Duration {
 	return max(0, min(m.until.Sub(now), m.until.Sub(m.at)))
 }
 
-// cycleLog is what the journal says about one asking.
+// cycleLog is what the journal says about one asking. The one of no asking has the absences of which no word is known to
+// have come.
 type cycleLog struct {
+	id         CycleID
 	deliveries []*Delivery
 	notes      []Note
+	resting    bool
+	upTo       int64 // in a core's copy: the journal's records up to this one are in it
 }
+
+// needed reports whether it has to stay in memory: a message of it is to be rewritten, or will be.
+func (e *cycleLog) needed() bool {
+	return e.id == CycleID{} || slices.ContainsFunc(e.deliveries, func(p *Delivery) bool {
+		if p.Kind == KindDigest && p.Phase == PhaseIntended {
+			return true
+		}
+		return p.MessageID != 0 && mayOwe(*p) && owes(*p, "x") && (p.Settled == "" || p.Settled == stateRenewed)
+	})
+}
+
+// unfinal reports whether a card of it may yet have to show another end than it does.
+func (e *cycleLog) unfinal() bool {
+	return slices.ContainsFunc(e.deliveries, func(p *Delivery) bool {
+		return p.Kind == KindCard && p.MessageID != 0 && !p.Gone && !done(p.Settled)
+	})
+}
+
+func (e *cycleLog) clone() *cycleLog {
+	copied := &cycleLog{id: e.id, notes: slices.Clip(e.notes), upTo: e.upTo}
+	for _, p := range e.deliveries {
+		made := *p
+		copied.deliveries = append(copied.deliveries, &made)
+	}
+	return copied
+}
+
+// Cycle is what the journal says about one asking, for a core that has let go of it.
+type Cycle struct{ log *cycleLog }
 
 // NewDeliveries returns the fold of an empty journal.
 func NewDeliveries() *Deliveries {
-	return &Deliveries{
+	d := &Deliveries{room: maxResting}
+	d.reset()
+	return d
+}
+
+func (d *Deliveries) reset() {
+	*d = Deliveries{
+		finder:  d.finder,
+		room:    d.room,
 		byID:    make(map[string]*Delivery),
 		byNonce: make(map[string]*Delivery),
 		cycles:  make(map[CycleID]*cycleLog),
@@ -110,10 +170,20 @@ func (d *Deliveries) Epoch() int64 { return d.epoch }
 func (d *Deliveries) LastEpoch() (info EpochInfo, closed bool) { return d.opened, d.closed }
 
 // ByNonce finds the delivery whose buttons carry the nonce of this SHA-256 (hex).
-func (d *Deliveries) ByNonce(sum string) (Delivery, bool) { return deref(d.byNonce[sum]) }
+func (d *Deliveries) ByNonce(sum string) (Delivery, bool) {
+	if p := d.byNonce[sum]; p != nil || d.finder == nil {
+		return deref(p)
+	}
+	return d.findNonce(sum)
+}
 
 // ByID finds a delivery.
-func (d *Deliveries) ByID(id string) (Delivery, bool) { return deref(d.byID[id]) }
+func (d *Deliveries) ByID(id string) (Delivery, bool) {
+	if p := d.byID[id]; p != nil || d.finder == nil {
+		return deref(p)
+	}
+	return d.findID(id)
+}
 
 // open are the deliveries with buttons that are of a kind, have come so far and are not settled, oldest request first.
 func (d *Deliveries) open(kind Kind, phase Phase) []Delivery {
@@ -129,12 +199,22 @@ func (d *Deliveries) open(kind Kind, phase Phase) []Delivery {
 	return list
 }
 
-// cardAt finds the card that is this message. It looks at every card, which is cheap enough for what a person does by
-// hand.
+// cardAt finds the card that is this message. It looks at every card in memory, which is cheap enough for what a person
+// does by hand.
 func (d *Deliveries) cardAt(chatID, messageID int64) (Delivery, bool) {
+	is := func(p Delivery) bool {
+		return p.MessageID == messageID && p.ChatID == chatID && p.Kind == KindCard && messageID != 0
+	}
 	for _, p := range d.byNonce {
-		if p.MessageID == messageID && p.ChatID == chatID && p.Kind == KindCard && messageID != 0 {
+		if is(*p) {
 			return *p, true
+		}
+	}
+	if d.finder != nil {
+		for _, id := range d.findMessage(chatID, messageID) {
+			if p, ok := d.ByID(id); ok && is(p) {
+				return p, true
+			}
 		}
 	}
 	return Delivery{}, false
@@ -147,11 +227,19 @@ func deref(p *Delivery) (Delivery, bool) {
 	return *p, true
 }
 
+// cycle is what the journal says about one asking, nil for nothing.
+func (d *Deliveries) cycle(c CycleID) *cycleLog {
+	if e := d.cycles[c]; e != nil || d.finder == nil || c == (CycleID{}) {
+		return e
+	}
+	return d.findCycle(c)
+}
+
 // Of yields the deliveries of one asking, oldest first.
 func (d *Deliveries) Of(c CycleID) iter.Seq[Delivery] {
 	return func(yield func(Delivery) bool) {
-		if log := d.cycles[c]; log != nil {
-			for _, p := range log.deliveries {
+		if e := d.cycle(c); e != nil {
+			for _, p := range e.deliveries {
 				if !yield(*p) {
 					return
 				}
@@ -171,16 +259,40 @@ func (d *Deliveries) first(c CycleID) (Delivery, bool) {
 // Notes are the approvals noted for one asking, oldest first: at most one for each account by which an
 // approver spoke, since the configuration may come to trust another one.
 func (d *Deliveries) Notes(c CycleID) []Note {
-	if log := d.cycles[c]; log != nil {
-		return log.notes
+	if e := d.cycle(c); e != nil {
+		return e.notes
 	}
 	return nil
+}
+
+// Cycle is what the journal says about one asking, for a core.
+func (d *Deliveries) Cycle(c CycleID) Cycle {
+	e := d.cycle(c)
+	if e == nil || c == (CycleID{}) {
+		return Cycle{}
+	}
+	e = e.clone()
+	e.upTo = d.last
+	return Cycle{e}
+}
+
+// unfinalBefore are the askings of a key before this one with a card that may not show its end.
+func (d *Deliveries) unfinalBefore(c CycleID) []Cycle {
+	var list []Cycle
+	for _, id := range d.askings(c.Key) {
+		if id.Seq < c.Seq {
+			if e := d.Cycle(id); e.log != nil && e.log.unfinal() {
+				list = append(list, e)
+			}
+		}
+	}
+	return list
 }
 
 // cyclesKnown yields the askings of which the journal knows anything, in no particular order.
 func (d *Deliveries) cyclesKnown() iter.Seq[CycleID] { return maps.Keys(d.cycles) }
 
-// unsettledKeys are the keys with a message that may not show a final end.
+// unsettledKeys are the keys with a message that may not show a final end, as far as they are in memory.
 func (d *Deliveries) unsettledKeys() map[string]bool {
 	keys := make(map[string]bool)
 	for _, p := range d.byID {
@@ -191,170 +303,64 @@ func (d *Deliveries) unsettledKeys() map[string]bool {
 	return keys
 }
 
-// clone is a copy that shares nothing that changes.
+// clone is a copy of what is in memory that shares nothing that changes, and finds nothing.
 func (d *Deliveries) clone() *Deliveries {
 	c := NewDeliveries()
-	c.epoch, c.opened, c.closed, c.last, c.absentUntil = d.epoch, d.opened, d.closed, d.last, d.absentUntil
+	c.epoch, c.opened, c.closed, c.last, c.absentUntil, c.followed = d.epoch, d.opened, d.closed, d.last, d.absentUntil, d.followed
 	maps.Copy(c.movedTo, d.movedTo)
 	maps.Copy(c.muted, d.muted)
-	for id, log := range d.cycles {
-		copied := &cycleLog{notes: slices.Clip(log.notes)}
-		for _, p := range log.deliveries {
-			made := *p
-			copied.deliveries = append(copied.deliveries, &made)
-			c.byID[made.ID] = &made
-			if made.NonceSHA256 != "" {
-				c.byNonce[made.NonceSHA256] = &made
-			}
-		}
-		c.cycles[id] = copied
+	for _, e := range d.cycles {
+		c.hold(e.clone())
 	}
 	return c
 }
 
-// forget drops an asking that needs no more work. Only the core's own copy may do this; the copy that taps are judged
-// by keeps every nonce.
+// hold takes an asking into memory, in place of what was there of it.
+func (d *Deliveries) hold(e *cycleLog) {
+	d.forget(e.id)
+	d.cycles[e.id] = e
+	for _, p := range e.deliveries {
+		d.byID[p.ID] = p
+		if p.NonceSHA256 != "" {
+			d.byNonce[p.NonceSHA256] = p
+		}
+	}
+}
+
+// forget drops an asking from memory. In a core's own copy that needs no more work; the copy that taps are judged by
+// finds it again.
 func (d *Deliveries) forget(c CycleID) {
-	log := d.cycles[c]
-	if log == nil {
+	e := d.cycles[c]
+	if e == nil {
 		return
 	}
-	for _, p := range log.deliveries {
-		delete(d.byID, p.ID)
-		delete(d.byNonce, p.NonceSHA256)
+	for _, p := range e.deliveries {
+		d.drop(p)
 	}
 	delete(d.cycles, c)
 }
 
-// Apply folds one more record, which must be the next of the journal. A payload that cannot be read is an error: the
-// journal is approvald's own, so that is damage and not another writer's dialect.
-func (d *Deliveries) Apply(rec approvallog.Record) error {
-	d.last = rec.Seq
-	switch rec.Event {
-	case EventEpochOpened:
-		return fold(rec, d.openEpoch)
-	case EventEpochClosed:
-		return fold(rec, func(p epochPayload) {
-			if p.Epoch == d.epoch {
-				d.closed = true
-			}
-		})
-	case EventWebhookNoted:
-		return fold(rec, func(p epochPayload) {
-			if p.Epoch == d.epoch {
-				d.opened.WebhookURL = p.WebhookURL
-			}
-		})
-	case EventDeliveryIntended:
-		return fold(rec, func(p intendedPayload) { d.intend(rec, p) })
-	case EventDeliverySent:
-		return fold(rec, func(p sentPayload) { d.sent(rec.TS, p) })
-	case EventDeliveryFailed:
-		return fold(rec, func(p failedPayload) {
-			d.stall(p.Delivery, PhaseFailed, p.Reason)
-			if p.RetryAt.After(d.muted[p.ChatID].until) {
-				d.muted[p.ChatID] = muted{at: rec.TS, until: p.RetryAt, reason: p.Reason}
-			}
-			if known := d.byID[p.Delivery]; known != nil && p.MigrateTo != 0 {
-				d.movedTo[known.ChatID] = p.MigrateTo
-			}
-		})
-	case EventDeliveryUnknown:
-		return fold(rec, func(p unknownPayload) { d.stall(p.Delivery, PhaseUnknown, p.Reason) })
-	case EventDeliverySettled:
-		return fold(rec, func(p settledPayload) {
-			if known := d.byID[p.Delivery]; known != nil {
-				known.Settled, known.Gone = p.State, p.How == HowGone
-			}
-		})
-	case EventDeliveryRefreshed:
-		return fold(rec, func(p refreshedPayload) {
-			if known := d.byID[p.Delivery]; known != nil {
-				known.Said = said{terms: p.Terms, approved: strings.Join(p.Approved, " "), seq: rec.Seq}
-			}
-		})
-	case EventApprovalNoted:
-		return fold(rec, func(p notedPayload) { d.note(rec, p) })
-	}
-	return nil
-}
-
-func fold[T any](rec approvallog.Record, apply func(T)) error {
-	p, err := decode[T](rec)
-	if err == nil {
-		apply(p)
-	}
-	return err
-}
-
-func (d *Deliveries) openEpoch(p epochPayload) {
-	if p.Epoch > d.epoch {
-		d.epoch, d.opened, d.closed = p.Epoch, p.EpochInfo, false
+func (d *Deliveries) drop(p *Delivery) {
+	delete(d.byID, p.ID)
+	if p.NonceSHA256 != "" {
+		delete(d.byNonce, p.NonceSHA256)
 	}
 }
 
-func (d *Deliveries) cycle(c CycleID) *cycleLog {
-	log := d.cycles[c]
-	if log == nil {
-		log = &cycleLog{}
-		d.cycles[c] = log
-	}
-	return log
-}
-
-func (d *Deliveries) intend(rec approvallog.Record, p intendedPayload) {
-	if p.Delivery == "" || d.byID[p.Delivery] != nil || d.byNonce[p.NonceSHA256] != nil {
+// rest lets go of an asking once others have come to rest after it, if it can be found again.
+func (d *Deliveries) rest(e *cycleLog) {
+	if d.finder == nil || e.resting || e.needed() || d.cycles[e.id] != e {
 		return
 	}
-	made := &Delivery{
-		ID: p.Delivery, Kind: p.Kind, Cycle: CycleID{Key: rec.ActionKey, Seq: p.Cycle}, Epoch: p.Epoch, Seq: rec.Seq, NonceSHA256: p.NonceSHA256,
-		PayloadHash: p.PayloadHash, ChatID: p.ChatID, ThreadID: p.ThreadID, Phase: PhaseIntended,
+	e.resting = true
+	d.resting = append(d.resting, e)
+	for len(d.resting) > d.room {
+		oldest := d.resting[0]
+		d.resting[0] = nil
+		d.resting = d.resting[1:]
+		oldest.resting = false
+		if !oldest.needed() && d.cycles[oldest.id] == oldest {
+			d.forget(oldest.id)
+		}
 	}
-	if p.Kind == KindCard {
-		made.Renews = p.Renews
-		made.Said = said{terms: p.Terms, approved: strings.Join(p.Approved, " "), seq: rec.Seq}
-	}
-	if p.Kind == KindDigest {
-		made.Newest = p.Newest
-		made.Group = &group{asker: orElse(p.Origin, p.Asker), name: p.Asker, class: p.Class}
-	}
-	d.byID[made.ID] = made
-	if made.NonceSHA256 != "" {
-		d.byNonce[made.NonceSHA256] = made
-	}
-	log := d.cycle(made.Cycle)
-	log.deliveries = append(log.deliveries, made)
-	if p.Kind == KindAbsence {
-		made.Absence = absence{from: p.From, until: p.Until}
-		d.absentUntil = later(d.absentUntil, p.Until)
-	}
-}
-
-func (d *Deliveries) sent(at time.Time, p sentPayload) {
-	known := d.byID[p.Delivery]
-	if known == nil || known.MessageID != 0 {
-		return
-	}
-	known.Phase, known.Reason, known.SentAt = PhaseSent, "", at
-	known.ChatID, known.MessageID, known.ThreadID = p.ChatID, p.MessageID, p.ThreadID
-	d.cycle(known.Cycle).replaceBefore()
-}
-
-func (d *Deliveries) stall(id string, phase Phase, reason string) {
-	if known := d.byID[id]; known != nil && known.MessageID == 0 {
-		known.Phase, known.Reason = phase, reason
-	}
-}
-
-func (d *Deliveries) note(rec approvallog.Record, p notedPayload) {
-	log := d.cycle(CycleID{Key: rec.ActionKey, Seq: p.Cycle})
-	if slices.ContainsFunc(log.notes, func(n Note) bool {
-		return n.Approver == p.Approver && n.Channel == p.Channel && n.SenderID == p.SenderID
-	}) {
-		return
-	}
-	log.notes = append(log.notes, Note{
-		Approver: p.Approver, At: rec.TS, PayloadHash: p.PayloadHash, Channel: p.Channel, SenderID: p.SenderID,
-		Delivery: p.Delivery, NonceSHA256: p.NonceSHA256, Seq: rec.Seq,
-	})
 }

@@ -391,16 +391,6 @@ func (dg *digest) oldest() []approvallog.Request {
 	return list
 }
 
-// mayBeDigest reports whether a digest's message may be in a chat though nobody knows its id.
-func (c *Core) mayBeDigest(id CycleID) bool {
-	for d := range c.deliveries.Of(id) {
-		if d.Kind == KindDigest && (d.Phase == PhaseIntended || d.Phase == PhaseUnknown) {
-			return true
-		}
-	}
-	return false
-}
-
 // digestTapped lets the card of a request go out that was opened from a digest.
 func (c *Core) digestTapped(d Delivery, tag string) {
 	for id, o := range c.ops {

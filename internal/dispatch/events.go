@@ -17,8 +17,16 @@ type (
 		Deliveries  *Deliveries
 		LastContact time.Time
 	}
-	// RequestChanged: the approval log says this about a request.
-	RequestChanged struct{ Request approvallog.Request }
+	// RequestChanged: the approval log says this about a request. Cycles is what the journal says of this asking, and of
+	// earlier ones that may not show their end, where the core has let go of it. LogSeq is a record of the approval log that
+	// is not newer than the change, 0 for one that the core was not told of yet.
+	RequestChanged struct {
+		Request approvallog.Request
+		Cycles  []Cycle
+		LogSeq  int64
+	}
+	// LogRead: all changes by the approval log's records up to this one have been told.
+	LogRead struct{ Seq int64 }
 	// Journaled: this record is in the journal, durably, whoever wrote it. Records are told once and in order.
 	Journaled struct{ Record approvallog.Record }
 	// Recovered: all that log and journal hold has been told. The core acts on nothing before.
@@ -49,11 +57,14 @@ type (
 		Key string // of the follow-up
 		Err string
 	}
-	// TapRuled: a tap was judged and what the ruling asks to record is on disk.
+	// TapRuled: a tap was judged and what the ruling asks to record is on disk. Where it tells that a message exists of which
+	// the core has let go, Cycle is what the journal says of its asking, and Request how the request under that key stands now.
 	TapRuled struct {
 		CallbackID string
 		Tap        Tap
 		Ruling     Ruling
+		Cycle      Cycle
+		Request    approvallog.Request
 	}
 	// ChatClosed: the bot was blocked in this chat, or removed from it.
 	ChatClosed struct {
@@ -76,6 +87,7 @@ type (
 
 func (Loaded) isEvent()         {}
 func (RequestChanged) isEvent() {}
+func (LogRead) isEvent()        {}
 func (Journaled) isEvent()      {}
 func (Recovered) isEvent()      {}
 func (Prepared) isEvent()       {}

@@ -242,6 +242,12 @@ func (l *Loop) tell(ev Event) {
 // absorb tells the core an event. Records that this loop has written are told without reading them again, unless
 // somebody else's stand between.
 func (l *Loop) absorb(ev Event) []Effect {
+	if tap, ok := ev.(TapRuled); ok {
+		var err error
+		if ev, err = l.recallTapped(tap); err != nil {
+			l.fail(err)
+		}
+	}
 	own, ok := ev.(appended)
 	if !ok {
 		return l.core.Step(l.o.Now(), ev)

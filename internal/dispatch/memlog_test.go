@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 type memDisk struct {
 	mu      sync.Mutex
 	records []approvallog.Record
+	cuts    []int // how many records stood before the segments that were begun
 	subs    []chan struct{}
 	fail    error // refuses appends
 }
@@ -27,6 +29,7 @@ type memLog struct {
 	fold  approvallog.Folder
 	guard func() error // asked under the lock before each decision; nil for none
 	at    int          // records that the fold knows
+	found *memFinder   // of a fold that keeps only a part in memory; nil for one that keeps all
 }
 
 var _ Log = (*memLog)(nil)
@@ -40,14 +43,86 @@ func (l *memLog) open(fold approvallog.Folder, guard func() error) *memLog {
 	return &memLog{memDisk: l.memDisk, now: l.now, fold: fold, guard: guard}
 }
 
+// openIndexed is another process' handle, whose fold keeps only few in memory and finds the others. It takes the state up
+// from a snapshot of the place snapshot of the present segment.
+func (l *memLog) openIndexed(fold *Deliveries, room, snapshot int) (*memLog, error) {
+	begin := 0
+	if n := len(l.cuts); n > 0 {
+		begin = l.cuts[n-1]
+	}
+	snapshot = max(snapshot, begin)
+	fold.room = room
+	made := &memLog{memDisk: l.memDisk, now: l.now, fold: fold, found: &memFinder{}, at: begin}
+	for _, rec := range l.records[:begin] {
+		made.found.add(fold, rec)
+	}
+	fold.attach(made.found)
+	for ; made.at < snapshot; made.at++ {
+		if err := made.apply(l.records[made.at]); err != nil {
+			return nil, err
+		}
+	}
+	if snapshot == begin {
+		return made, nil
+	}
+	state, err := fold.Save()
+	if err == nil {
+		fold.attach(made.found)
+		err = fold.Restore(state)
+	}
+	return made, err
+}
+
 // catchUp is called with the lock held.
 func (l *memLog) catchUp() error {
 	for ; l.at < len(l.records); l.at++ {
-		if err := l.fold.Apply(l.records[l.at]); err != nil {
+		if l.found != nil && slices.Contains(l.cuts, l.at) {
+			l.fold.(*Deliveries).attach(l.found)
+		}
+		if err := l.apply(l.records[l.at]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (l *memLog) apply(rec approvallog.Record) error {
+	err := l.fold.Apply(rec)
+	if err == nil && l.found != nil {
+		l.found.add(l.fold.(*Deliveries), rec)
+	}
+	return err
+}
+
+// memFinder is what an index finds.
+type memFinder struct {
+	byKey map[string][]approvallog.Record
+	fresh map[string][]int // places in byKey
+}
+
+func (f *memFinder) add(fold *Deliveries, rec approvallog.Record) {
+	if f.byKey == nil {
+		f.byKey, f.fresh = map[string][]approvallog.Record{}, map[string][]int{}
+	}
+	fold.Index(rec, func(key string, fresh bool) {
+		if fresh {
+			f.fresh[key] = append(f.fresh[key], len(f.byKey[key]))
+		}
+		f.byKey[key] = append(f.byKey[key], rec)
+	})
+}
+
+func (f *memFinder) Find(key string, mine func(approvallog.Record) bool) (records []approvallog.Record) {
+	from := 0
+	if places := f.fresh[key]; len(places) > 1 {
+		from = places[len(places)-2]
+	}
+	for _, rec := range f.byKey[key][from:] {
+		if mine(rec) {
+			records = append(records, rec)
+		}
+	}
+	return records
 }
 
 type memTx struct {
@@ -70,7 +145,7 @@ func (tx *memTx) Append(d approvallog.Draft) (approvallog.Record, error) {
 		return rec, errors.New("bad actor " + d.Actor)
 	}
 	tx.added = append(tx.added, rec)
-	return rec, tx.log.fold.Apply(rec)
+	return rec, tx.log.apply(rec)
 }
 
 func (l *memLog) Update(_ context.Context, decide func(Tx) error) ([]approvallog.Record, error) {

@@ -22,6 +22,8 @@ const (
 	EventDeliveryRefreshed = "delivery.refreshed"
 	EventApprovalNoted     = "approval.noted"
 	EventTapRefused        = "tap.refused"
+	EventLogFollowed       = "log.followed"
+	EventJournalCarried    = "journal.carried"
 )
 
 // journalActor writes everything in the journal but the approvals noted at a terminal.
@@ -142,6 +144,19 @@ type (
 		ChatID      int64  `json:"chat_id,omitempty"`
 		MessageID   int64  `json:"message_id,omitempty"`
 		Epoch       int64  `json:"epoch,omitempty"`
+	}
+
+	// followedPayload: what the approval log held up to this record is shown, or due to messages that do not show any end
+	// yet. A start looks through what came later for grants that were used or taken back.
+	followedPayload struct {
+		LogSeq int64 `json:"log_seq"`
+	}
+
+	// carriedPayload: what goes on from the archived segments of the journal. Several records begin a segment when much
+	// does. LogSeq is as in epochPayload.
+	carriedPayload struct {
+		deliveriesState
+		LogSeq int64 `json:"log_seq,omitempty"`
 	}
 
 	// refusedPayload: a tap that decided nothing. Of a flood only the first of each hour are written.

@@ -218,7 +218,7 @@ func (c *Core) tapRuled(ev TapRuled) {
 		return
 	}
 	d := r.Delivery
-	if _, known := c.deliveries.ByID(d.ID); !known {
+	if _, known := c.deliveries.ByID(d.ID); !known && !c.takeTapped(ev) {
 		return
 	}
 	c.nonces[d.ID] = r.Button.Nonce
@@ -238,6 +238,28 @@ func (c *Core) tapRuled(ev TapRuled) {
 	if o := c.ops[d.Cycle]; o != nil {
 		c.evaluate(o)
 	}
+}
+
+// takeTapped takes up again an asking that was let go of, since a tap told that a message of it exists. It reports whether
+// it did.
+func (c *Core) takeTapped(ev TapRuled) bool {
+	e := ev.Cycle.log
+	if e == nil || ev.Tap.MessageID == 0 || c.ops[e.id] != nil {
+		return false
+	}
+	c.retake([]Cycle{ev.Cycle})
+	if d, ok := c.deliveries.ByID(ev.Ruling.Delivery.ID); !ok || d.MessageID != 0 {
+		c.deliveries.forget(e.id)
+		return false
+	}
+	switch {
+	case e.id.Key == "": // a digest is taken up when its id is on disk
+	case ev.Request.Seq == e.id.Seq:
+		c.begin(e.id, ev.Request)
+	default:
+		c.adoptOrphan(e.id, ev.Request)
+	}
+	return true
 }
 
 func orInt(a, b int64) int64 {

@@ -126,10 +126,24 @@ func (s *sim) checkEnd(d *simDaemon) {
 			s.failf("%v is pending and message %d has no buttons", p.Cycle, m.id)
 		case p.Kind == KindCard && state != approvallog.StatePending && m.buttons && p.Settled == "":
 			s.failf("%v is %s and message %d still has buttons (%+v)", p.Cycle, state, m.id, p)
+		case p.Kind == KindCard && !p.Gone && state == "superseded" && !done(p.Settled):
+			s.failf("%v is over and message %d shows %s (%+v)", p.Cycle, m.id, p.Settled, p)
+		case p.Kind == KindCard && !p.Gone && state != "superseded" && p.Settled != settledState(approvallog.Request{State: state}):
+			s.failf("%v is %s and message %d shows %s (%+v)", p.Cycle, state, m.id, p.Settled, p)
 		case p.Kind == KindDigest && m.buttons && p.Settled == "" && !stands(d.core, p.Cycle):
 			s.failf("the digest %d stands for nothing and still has buttons (%+v)", m.id, p)
 		case p.Kind == KindReminder && p.Cycle.Key != "" && state != approvallog.StatePending && m.state == "" && p.Settled == "":
 			s.failf("%v is %s and message %d still says that it waits (%+v)", p.Cycle, state, m.id, p)
+		}
+	}
+	for id, o := range d.core.ops {
+		if !o.pending() {
+			s.failf("%v is %s and still in mind", id, o.req.State)
+		}
+	}
+	for id := range d.core.deliveries.cycles {
+		if d.core.ops[id] == nil && id != (CycleID{}) {
+			s.failf("%v is still remembered", id)
 		}
 	}
 	for _, dg := range d.core.digests {

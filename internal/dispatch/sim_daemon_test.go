@@ -36,10 +36,13 @@ func (s *sim) startUp() {
 		s.end(s.daemons[0])
 	}
 	d := &simDaemon{fold: NewDeliveries(), requests: approvallog.NewRequests(), answered: map[string]int{}}
-	d.journal = s.journal.open(d.fold, nil)
+	var err error
+	s.sync()
+	if d.journal, err = s.journal.openIndexed(d.fold, s.rng.IntN(3), s.rng.IntN(len(s.journal.records)+1)); err != nil {
+		s.failf("open the journal: %v", err)
+	}
 	fence := NewFence(func() error { return nil }, d.journal, d.fold)
 	log := s.log.open(d.requests, fence.Guard)
-	var err error
 	if d.epoch, err = OpenEpoch(context.Background(), log, d.journal, d.fold, EpochInfo{Program: "sim"}); err != nil {
 		s.failf("epoch: %v", err)
 	}
@@ -66,6 +69,7 @@ func (s *sim) startUp() {
 	if s.o.seed%2 == 1 {
 		d.core.maxSingles, d.core.minDigest = 2, 2 // so that there are digests
 	}
+	d.core.follows.every = 5
 	d.loop.core = d.core
 	if err := d.loop.load(context.Background()); err != nil {
 		s.failf("load: %v", err)
@@ -149,6 +153,12 @@ func (s *sim) tell(d *simDaemon) {
 		i := s.rng.IntN(len(d.inbox))
 		ev := d.inbox[i]
 		d.inbox = slices.Delete(d.inbox, i, i+1)
+		if tap, ok := ev.(TapRuled); ok {
+			var err error
+			if ev, err = d.loop.recallTapped(tap); err != nil {
+				s.failf("recall: %v", err)
+			}
+		}
 		s.stepCore(d, ev)
 	case from == 1:
 		d.journalSeq++
@@ -157,7 +167,16 @@ func (s *sim) tell(d *simDaemon) {
 		d.logSeq++
 		s.sync()
 		if req, ok := s.requests.Get(s.log.records[d.logSeq-1].ActionKey); ok {
-			s.stepCore(d, RequestChanged{Request: req})
+			change := []RequestChanged{{Request: req, LogSeq: d.logSeq}}
+			err := d.journal.Refresh(context.Background())
+			if err == nil {
+				err = d.loop.recall(change)
+			}
+			if err != nil {
+				s.failf("recall: %v", err)
+			}
+			s.stepCore(d, change[0])
+			s.stepCore(d, LogRead{Seq: d.logSeq})
 		}
 		s.tellChains(d)
 	}

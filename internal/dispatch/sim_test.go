@@ -123,6 +123,8 @@ var acts = []struct {
 	{"withdraw", 5, (*sim).withdraw},
 	{"execute", 40, (*sim).execute},
 	{"terminal", 20, (*sim).decideAtTerminal},
+	{"use", 20, (*sim).use},
+	{"cut", 2, (*sim).cutJournal},
 	{"tap", 40, (*sim).tap},
 	{"open", 20, (*sim).open},
 	{"repeat", 20, (*sim).repeatUpdate},

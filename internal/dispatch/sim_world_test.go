@@ -340,6 +340,47 @@ func (s *sim) withdraw() {
 	}
 }
 
+// use uses a grant, or takes it back.
+func (s *sim) use() {
+	req, ok := s.anyRequest()
+	if !ok || req.State != approvallog.StateGranted {
+		return
+	}
+	events := [][]string{
+		{approvallog.EventRevoked}, {approvallog.EventExecutionStarted, approvallog.EventExecutionCompleted}, {approvallog.EventExecutionFailed},
+	}[s.rng.IntN(3)]
+	_, err := s.log.Update(context.Background(), func(tx Tx) error {
+		for _, event := range events {
+			if _, err := tx.Append(approvallog.Draft{Event: event, Actor: "human:alice", Task: req.Task, ActionKey: req.Key, Payload: map[string]any{}}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		s.failf("use: %v", err)
+	}
+}
+
+// cutJournal archives the journal.
+func (s *sim) cutJournal() {
+	s.sync()
+	at := len(s.journal.records)
+	_, err := s.journal.Update(context.Background(), func(tx Tx) error {
+		drafts, err := s.deliveries.CarryOver(s.log.Last())
+		for _, draft := range drafts {
+			if err == nil {
+				_, err = tx.Append(draft)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		s.failf("cut: %v", err)
+	}
+	s.journal.cuts = append(s.journal.cuts, at)
+}
+
 func (s *sim) cards() []*simMessage {
 	var cards []*simMessage
 	for id := int64(1); id <= s.lastID; id++ {

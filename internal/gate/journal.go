@@ -1,19 +1,29 @@
 package gate
 
 import (
+	"context"
 	"errors"
 
 	"github.com/approvald/approvald/internal/approvallog"
 )
 
-// OpenJournal opens the gate's delivery journal by o, whose path it sets.
+// OpenJournal opens the gate's delivery journal by o, whose paths it sets.
 func (p Paths) OpenJournal(o approvallog.Options) (*approvallog.Log, error) {
-	o.Path = p.Journal
+	o.Path, o.Snapshot = p.Journal, p.JournalSnapshot
 	journal, err := approvallog.Open(o)
 	if err != nil {
 		return nil, p.JournalError(internalError(err, "open the delivery journal"))
 	}
 	return journal, nil
+}
+
+// LeaveSnapshot writes a snapshot of a journal that was opened to append to it when that took reading very much of it. The
+// daemon takes them by itself.
+func LeaveSnapshot(journal *approvallog.Log) {
+	if journal.Behind() >= snapshotAfter {
+		// Nothing depends on it: the next one reads the journal instead.
+		_ = journal.WriteSnapshot(context.Background())
+	}
 }
 
 // JournalError names the delivery journal in an error that its damage has caused, and says what to do:

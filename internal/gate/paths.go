@@ -16,7 +16,9 @@ type Paths struct {
 	Daemon     string // directory of the daemon's own files
 	Journal    string // the delivery journal
 	Snapshot   string // the disposable fold of the log
-	Socket     string // where the daemon listens for agents
+	// JournalSnapshot is that of the delivery journal, in a directory of its own with its index files.
+	JournalSnapshot string
+	Socket          string // where the daemon listens for agents
 	// Sockets are the places where a client looks for a daemon, in order: one that runs as a
 	// service listens elsewhere than one that was started from a login session.
 	Sockets []string
@@ -35,6 +37,8 @@ func (c Config) Paths() Paths {
 		Daemon:     daemon,
 		Journal:    filepath.Join(daemon, "deliveries.jsonl"),
 		Snapshot:   filepath.Join(daemon, "snapshot.json"),
+
+		JournalSnapshot: filepath.Join(daemon, "journal", "snapshot.json"),
 	}
 	if dir := os.Getenv("RUNTIME_DIRECTORY"); filepath.IsAbs(dir) {
 		p.Sockets = append(p.Sockets, filepath.Join(dir, "approvald.sock"))
