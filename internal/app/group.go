@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/oklog/run"
@@ -190,11 +189,10 @@ func (a *App) holdState(ctx context.Context) error {
 		Observe: a.metrics,
 	})
 	a.stages.epoch.reach()
-	var keeping sync.WaitGroup
-	keeping.Go(func() { journal.KeepSnapshot(ctx) })
+	ctx, beside := newHelpers(ctx)
+	beside.run("journal snapshot", func() { journal.KeepSnapshot(ctx) })
 	a.gate.Log().KeepSnapshot(ctx)
-	keeping.Wait()
-	return context.Cause(ctx)
+	return beside.end(ctx, context.Cause(ctx))
 }
 
 // openEpoch opens this lease's epoch. The holder before may have been stopped in the middle of an append: its append lock is never

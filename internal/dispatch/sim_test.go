@@ -123,7 +123,7 @@ var acts = []struct {
 	{"withdraw", 5, (*sim).withdraw},
 	{"execute", 40, (*sim).execute},
 	{"terminal", 20, (*sim).decideAtTerminal},
-	{"use", 20, (*sim).use},
+	{"revoke", 10, (*sim).revoke},
 	{"cut", 2, (*sim).cutJournal},
 	{"tap", 40, (*sim).tap},
 	{"open", 20, (*sim).open},

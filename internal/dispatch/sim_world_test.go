@@ -340,25 +340,18 @@ func (s *sim) withdraw() {
 	}
 }
 
-// use uses a grant, or takes it back.
-func (s *sim) use() {
+// revoke takes a grant back.
+func (s *sim) revoke() {
 	req, ok := s.anyRequest()
 	if !ok || req.State != approvallog.StateGranted {
 		return
 	}
-	events := [][]string{
-		{approvallog.EventRevoked}, {approvallog.EventExecutionStarted, approvallog.EventExecutionCompleted}, {approvallog.EventExecutionFailed},
-	}[s.rng.IntN(3)]
 	_, err := s.log.Update(context.Background(), func(tx Tx) error {
-		for _, event := range events {
-			if _, err := tx.Append(approvallog.Draft{Event: event, Actor: "human:alice", Task: req.Task, ActionKey: req.Key, Payload: map[string]any{}}); err != nil {
-				return err
-			}
-		}
-		return nil
+		_, err := tx.Append(approvallog.Draft{Event: approvallog.EventRevoked, Actor: "human:alice", Task: req.Task, ActionKey: req.Key})
+		return err
 	})
 	if err != nil {
-		s.failf("use: %v", err)
+		s.failf("revoke: %v", err)
 	}
 }
 
