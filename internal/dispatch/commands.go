@@ -79,7 +79,7 @@ func (l *Loop) say(ctx context.Context, s transport.SendMessage) error {
 	}
 	s.ParseMode, s.Silent = parseMode, true
 	_, err := l.o.Sender.SendMessage(ctx, s)
-	return err
+	return l.obey(s.ChatID, err)
 }
 
 // replyWanted asks the loop to answer a message.
@@ -110,7 +110,7 @@ func (l *Loop) show(ctx context.Context, m transport.Message, key string) error 
 	}
 	err := l.o.Journal.View(func() {
 		for d := range l.o.Deliveries.Of(CycleID{Key: req.Key, Seq: req.Seq}) {
-			if d.Kind == KindCard && d.MessageID != 0 && !d.Gone && d.ChatID == m.Chat.ID {
+			if d.Kind == KindCard && d.MessageID != 0 && !d.Gone && !d.Replaced && d.ChatID == m.Chat.ID {
 				card, there = d, true
 			}
 		}

@@ -163,6 +163,8 @@ func (c *Core) Step(now time.Time, ev Event) []Effect {
 		if l := c.lanes[ev.ChatID]; l != nil {
 			l.open(c.now)
 		}
+	case ChatLimited:
+		c.chatLimited(ev)
 	case Contacted:
 		c.contacted(ev.At)
 	case Configured:

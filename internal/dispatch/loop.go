@@ -52,6 +52,7 @@ const (
 	answerTimeout = 10 * time.Second
 	maxAnswering  = 16
 	maxReplying   = 2
+	maxMenus      = 4
 	// appendRetry and maxAppendRetry are the first and the longest pause before a journal that could not be written, or
 	// a log that could not be read, is tried again.
 	appendRetry    = 200 * time.Millisecond
@@ -77,6 +78,8 @@ type Loop struct {
 	home    atomic.Int64   // the chat where the cards go now
 	running sync.WaitGroup // effects that are being run
 	answers chan struct{}  // slots for answers to taps
+	menus   chan struct{}  // slots for the second keyboard of a card, which may wait for a limit's end
+	quiet   quiet          // for answers to taps
 	replies chan struct{}  // slots for replies to commands, which may wait
 	fatal   chan error     // the first error that ends the loop
 
@@ -112,6 +115,7 @@ func New(o Options) *Loop {
 		mailbox:   newMailbox(),
 		answers:   make(chan struct{}, maxAnswering),
 		replies:   make(chan struct{}, maxReplying),
+		menus:     make(chan struct{}, maxMenus),
 		fatal:     make(chan error, 1),
 		cancelled: make(map[int64]context.CancelFunc),
 	}

@@ -30,11 +30,9 @@ func (l *Loop) start(effects []Effect) {
 		case NoteContact:
 			l.beside("note contact", func() { l.noteContact(e.At) })
 		case Answer:
-			l.answer(func(ctx context.Context) error {
-				return l.o.Sender.AnswerCallbackQuery(ctx, transport.AnswerCallbackQuery{ID: e.CallbackID, Text: e.Text, Alert: e.Alert})
-			}, l.answers)
+			l.answer(func(ctx context.Context) error { return l.answerTap(ctx, e) }, l.answers)
 		case Menu:
-			l.answer(func(ctx context.Context) error { return l.menu(ctx, e) }, l.answers)
+			l.answer(func(ctx context.Context) error { return l.menu(ctx, e) }, l.menus)
 		default:
 			l.beside("dispatch effect", func() {
 				events, _, err := l.runLocal(l.calls, e)
@@ -420,7 +418,10 @@ func (l *Loop) menu(ctx context.Context, e Menu) error {
 	if e.Reasons {
 		keys = ReasonKeyboard(card.Rule.RejectReasons, e.Nonce)
 	}
-	err := l.o.Sender.EditMessageReplyMarkup(ctx, transport.EditMessageReplyMarkup{ChatID: e.ChatID, MessageID: e.MessageID, Keyboard: keys})
+	if err := l.o.Pacer.Wait(ctx, e.ChatID, transport.KindTap); err != nil {
+		return err
+	}
+	err := l.obey(e.ChatID, l.o.Sender.EditMessageReplyMarkup(ctx, transport.EditMessageReplyMarkup{ChatID: e.ChatID, MessageID: e.MessageID, Keyboard: keys}))
 	if transport.ClassOf(err) == transport.ClassGone {
 		l.mailbox.put(CardGone{Delivery: e.Delivery})
 		return nil

@@ -19,6 +19,9 @@ const (
 	KindSettle
 	// KindAnswer is the answer to a tap. It never waits.
 	KindAnswer
+	// KindTap is an edit that a tap asks for. It waits for nothing but the end of a
+	// pause that Telegram asked for, and is counted: what waits goes later by it.
+	KindTap
 )
 
 const (
@@ -86,6 +89,9 @@ func (p *Pacer) Wait(ctx context.Context, chatID int64, kind Kind) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	chat := p.chat(chatID)
+	if kind == KindTap {
+		return p.forTap(ctx, chat)
+	}
 	queue, reserve := &chat.cards, 0
 	if kind == KindSettle {
 		queue, reserve = &chat.settles, settleReserve
@@ -109,6 +115,22 @@ func (p *Pacer) Wait(ctx context.Context, chatID int64, kind Kind) error {
 				p.bot.AllowN(now, 1)
 				return nil
 			}
+		}
+		if err := p.pause(ctx, wait); err != nil {
+			return err
+		}
+	}
+}
+
+// forTap is Wait for KindTap. The caller holds the mutex.
+func (p *Pacer) forTap(ctx context.Context, chat *chatPace) error {
+	for {
+		now := time.Now()
+		wait := max(chat.paused.Sub(now), p.paused.Sub(now))
+		if wait <= 0 {
+			chat.count(now)
+			p.bot.ReserveN(now, 1)
+			return nil
 		}
 		if err := p.pause(ctx, wait); err != nil {
 			return err
@@ -163,7 +185,7 @@ func (c *chatPace) until(now time.Time, reserve int) time.Duration {
 }
 
 func (c *chatPace) count(now time.Time) {
-	c.limiter.AllowN(now, 1)
+	c.limiter.ReserveN(now, 1) // also more than it holds: then the next waits for both
 	if c.group {
 		c.calls = append(c.calls, now)
 	}

@@ -159,3 +159,27 @@ func TestPacerCountsOnlyWhatIsLetGo(t *testing.T) {
 		}
 	})
 }
+
+// TestPacerTaps: an edit that a tap asks for goes ahead of what waits, is counted with it, and obeys a retry_after to the second.
+func TestPacerTaps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, chat := range []int64{111, -1001} {
+			p := NewPacer()
+			take(t, p, 20, chat, KindCard)
+			if got := take(t, p, 3, chat, KindTap); got[2] != 0 {
+				t.Errorf("chat %d: edits for taps went at %v", chat, got)
+			}
+			want := 4 * time.Second // one card, and three edits before it
+			if chat < 0 {
+				want = time.Minute // 23 in one minute, of which the first 20 have left it together
+			}
+			if got := take(t, p, 1, chat, KindCard); got[0] < want || got[0] > want+10*time.Millisecond {
+				t.Errorf("chat %d: the next card went at %v, want %v", chat, got, want)
+			}
+			p.Limited(chat, 7*time.Second)
+			if got := take(t, p, 1, chat, KindTap); got[0] != 7*time.Second {
+				t.Errorf("chat %d: an edit for a tap went at %v, want 7 s", chat, got)
+			}
+		}
+	})
+}
