@@ -14,6 +14,7 @@ import (
 	"math/bits"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"github.com/approvald/approvald/internal/durable"
 )
@@ -39,7 +40,8 @@ const (
 // errIndexDamaged: an index file does not hold what was written. The log is read instead.
 var errIndexDamaged = errors.New("the index is damaged")
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+// castagnoli is made when it is first needed: that takes as long as to append a record.
+var castagnoli = sync.OnceValue(func() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) })
 
 // indexID names one index file; its bytes are random.
 type indexID [16]byte
@@ -236,9 +238,9 @@ func sealBlock(block []byte, id indexID, number uint32) {
 func blockSum(block []byte, id indexID, number uint32) uint32 {
 	var n [4]byte
 	binary.BigEndian.PutUint32(n[:], number)
-	sum := crc32.Update(0, castagnoli, id[:])
-	sum = crc32.Update(sum, castagnoli, n[:])
-	return crc32.Update(sum, castagnoli, block[4:])
+	sum := crc32.Update(0, castagnoli(), id[:])
+	sum = crc32.Update(sum, castagnoli(), n[:])
+	return crc32.Update(sum, castagnoli(), block[4:])
 }
 
 // indexFile is an open index. Its methods may be called from any goroutine.

@@ -49,32 +49,40 @@ func (f FS) Before(op, path string) error {
 // MkdirAll makes dir and the parents that it lacks with perm, each of them synced together with
 // its own parent. A directory that exists keeps its mode.
 func (f FS) MkdirAll(op, dir string, perm os.FileMode) error {
+	made, err := f.mkdirAll(op, dir, perm)
+	if err == nil && made {
+		err = f.SyncDir(op, dir)
+	}
+	return err
+}
+
+// mkdirAll is MkdirAll but for the sync of dir itself. A parent that was made is synced only once, when
+// it has the name of the directory below it: that sync is of the parent itself as well. Before that
+// directory is made the name of its parent is durable, so that no directory is there whose way could be lost.
+func (f FS) mkdirAll(op, dir string, perm os.FileMode) (made bool, err error) {
 	info, err := os.Stat(dir)
 	if err == nil {
 		if !info.IsDir() {
-			return &fs.PathError{Op: op, Path: dir, Err: syscall.ENOTDIR}
+			return false, &fs.PathError{Op: op, Path: dir, Err: syscall.ENOTDIR}
 		}
-		return nil
+		return false, nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		return err
+		return false, err
 	}
 	parent := filepath.Dir(dir)
 	if parent != dir {
-		if err := f.MkdirAll(op, parent, perm); err != nil {
-			return err
+		if _, err := f.mkdirAll(op, parent, perm); err != nil {
+			return false, err
 		}
 	}
 	if err := f.Before(op+".mkdir", dir); err != nil {
-		return err
+		return false, err
 	}
 	if err := os.Mkdir(dir, perm); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
+		return false, err
 	}
-	if err := f.SyncDir(op, dir); err != nil {
-		return err
-	}
-	return f.SyncDir(op, parent)
+	return true, f.SyncDir(op, parent)
 }
 
 // WriteFile puts data at path with perm, in place of what was there: a temporary file with a name

@@ -127,14 +127,21 @@ func TestCreateExclusiveHasOneWinner(t *testing.T) {
 func TestMkdirAllSyncsEachParent(t *testing.T) {
 	root := t.TempDir()
 	s := &steps{}
-	dir := filepath.Join(root, "a", "b")
-	if err := (FS{Hook: s.hook}).MkdirAll("d", dir, 0o700); err != nil {
+	a, b := filepath.Join(root, "a"), filepath.Join(root, "a", "b")
+	dir := filepath.Join(b, "c")
+	var did []string
+	hook := func(op, path string) error {
+		did = append(did, op+" "+path)
+		return nil
+	}
+	if err := (FS{Hook: hook}).MkdirAll("d", dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"d.mkdir", "d.syncdir", "d.syncdir", "d.mkdir", "d.syncdir", "d.syncdir"}; !equal(s.ops, want) {
-		t.Errorf("steps %v, want %v", s.ops, want)
+	// Each is synced after it was made and has the name of the next, and its own name is durable before the next is made.
+	want := []string{"d.mkdir " + a, "d.syncdir " + root, "d.mkdir " + b, "d.syncdir " + a, "d.mkdir " + dir, "d.syncdir " + b, "d.syncdir " + dir}
+	if !equal(did, want) {
+		t.Errorf("steps %v, want %v", did, want)
 	}
-	s.ops = nil
 	if err := (FS{Hook: s.hook}).MkdirAll("d", dir, 0o700); err != nil || len(s.ops) != 0 {
 		t.Errorf("again: %v, steps %v", err, s.ops)
 	}

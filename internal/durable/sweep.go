@@ -6,10 +6,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"sync"
 	"time"
 )
 
-var tempName = regexp.MustCompile(`^\..+\.tmp-[0-9a-f]{16}$`)
+// tempName is made when it is first needed: most processes never sweep.
+var tempName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\..+\.tmp-[0-9a-f]{16}$`) })
 
 // Sweep removes from dir the temporary files that writers killed in the middle of their work have left: those named by [TempName] and
 // not changed since before. A writer at work has its file for moments, so any time well in the past will do. It answers how many it
@@ -25,7 +27,7 @@ func (f FS) Sweep(op, dir string, before time.Time) (removed int, err error) {
 	var failed []error
 	for _, entry := range entries {
 		info, err := entry.Info()
-		if err != nil || !info.Mode().IsRegular() || !tempName.MatchString(entry.Name()) || !info.ModTime().Before(before) {
+		if err != nil || !info.Mode().IsRegular() || !tempName().MatchString(entry.Name()) || !info.ModTime().Before(before) {
 			continue // what has gone meanwhile is gone
 		}
 		path := filepath.Join(dir, entry.Name())

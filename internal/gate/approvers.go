@@ -4,13 +4,10 @@ import (
 	"fmt"
 	"math"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 )
-
-var approverID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // placeholders are the fixed ids under which Telegram shows senders that are no person: everybody
 // who posts anonymously has the same one, so none of them can be an approver.
@@ -53,7 +50,7 @@ func (t *node) approverID(seen map[string]string) string {
 	case !t.has("id"):
 		t.fault("id", "write a short name in quotes: the log will hold it as human:NAME", "is missing")
 	case !ok:
-	case !approverID.MatchString(id):
+	case !isApproverID(id):
 		t.fault("id", "use 1 to 64 letters, digits, dots, - and _", "%q is no approver's name", clip(id))
 	case seen[id] != "":
 		t.fault("id", "give each person one entry", "%s is named at %s already", id, seen[id])
@@ -148,8 +145,6 @@ const (
 	maxRejectReasonRunes = 60
 )
 
-var classPattern = regexp.MustCompile(`^[a-z0-9*][a-z0-9*_-]*(\.[a-z0-9*_-]+)*$`)
-
 func (c *Config) readRules(n *node) {
 	for _, t := range n.tables("rules", `write [[rules]] with class = "deploy.*"`) {
 		r := ClassRule{}
@@ -157,7 +152,7 @@ func (c *Config) readRules(n *node) {
 		switch {
 		case !t.has("class"):
 			t.fault("class", `write class = "deploy.*" or class = "*"`, "is missing")
-		case ok && !classPattern.MatchString(class):
+		case ok && !isClassPattern(class):
 			t.fault("class", "use lower-case letters, digits, -, _, dots and *", "%q is no class or pattern", clip(class))
 		}
 		r.Class = class

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -154,11 +153,9 @@ func xdgDir(env, underHome string) string {
 	return ""
 }
 
-var gateName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
-
 // CheckGateName refuses a name that cannot stand in the names of files and units.
 func CheckGateName(name string) error {
-	if gateName.MatchString(name) {
+	if isGateName(name) {
 		return nil
 	}
 	return refuse(CodeConfig, "use 1 to 64 letters, digits, - and _, the first a letter or digit",

@@ -6,12 +6,9 @@ import (
 	"net/netip"
 	"net/url"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 )
-
-var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 func (c *Config) readTelegram(n *node) {
 	const chatWant = "the chat's numeric id, negative for a group"
@@ -23,7 +20,7 @@ func (c *Config) readTelegram(n *node) {
 		n.fault("token", "put it into a file of mode 0600 and name that in token_file; revoke a token that others could read with @BotFather",
 			"a token has no place in the configuration")
 	}
-	if n.has("token_env") && !envName.MatchString(t.TokenEnv) {
+	if n.has("token_env") && !isEnvName(t.TokenEnv) {
 		// What stands here may be the token itself, so it is not repeated.
 		n.fault("token_env", "write the variable's name, not its value", "is not the name of an environment variable")
 	}

@@ -3,7 +3,6 @@ package gate
 import (
 	"fmt"
 	"math"
-	"regexp"
 	"strings"
 	"time"
 	"unicode"
@@ -67,8 +66,6 @@ func (r NewRequest) uid() *uint32 {
 	return r.WriterUID
 }
 
-var className = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*)*$`)
-
 // CheckKey refuses what cannot be an action key: it must be 1 to 256 bytes of UTF-8 without control
 // characters. Anything else goes, ../x and __proto__ included: keys never become paths.
 func CheckKey(key string) error { return checkKey("action key", key) }
@@ -93,7 +90,7 @@ func checkKey(what, key string) error {
 // CheckClass refuses what is no dotted name. Only lower case is allowed, so that no spelling of a
 // class slips past a rule.
 func CheckClass(class string) error {
-	if className.MatchString(class) && len(class) <= maxClassBytes {
+	if isClassName(class) && len(class) <= maxClassBytes {
 		return nil
 	}
 	const hint = `name the side effect in lower case with dots, such as "deploy.production" (a-z, 0-9, - and _; at most 128 bytes)`
@@ -151,7 +148,7 @@ func CheckRequester(actor string) error {
 // checkOnBehalfOf refuses what is neither empty nor human:NAME. NAME need not be an approver's.
 func checkOnBehalfOf(actor string) error {
 	name, ok := strings.CutPrefix(actor, "human:")
-	if actor == "" || ok && approverID.MatchString(name) {
+	if actor == "" || ok && isApproverID(name) {
 		return nil
 	}
 	return refuse(CodeInvalidRequest, "name the person as human:NAME (--on-behalf-of human:alice)",

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"regexp"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -67,7 +68,7 @@ type command struct {
 	Description string `json:"description"`
 }
 
-var validCommand = regexp.MustCompile(`^[a-z0-9_]+$`)
+var validCommand = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9_]+$`) })
 
 func (s *Server) setMyCommands(q *request) (any, *apiError) {
 	list := []command{}
@@ -105,7 +106,7 @@ func parseCommands(arg string) ([]command, *apiError) {
 			return nil, badRequest("command description must be non-empty")
 		case utf8.RuneCountInString(c.Description) > 256:
 			return nil, badRequest("command description length must not exceed 256")
-		case !validCommand.MatchString(c.Command):
+		case !validCommand().MatchString(c.Command):
 			return nil, badRequest("BOT_COMMAND_INVALID")
 		}
 		list = append(list, *c)

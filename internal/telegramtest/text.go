@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -168,15 +169,20 @@ func order(b bool) int {
 	return 0
 }
 
-var autoPatterns = []struct {
+type autoPattern struct {
 	kind string
 	re   *regexp.Regexp
-}{
-	{"url", regexp.MustCompile(`(?:https?://|\bwww\.)[^\s<>"']*[^\s<>"'.,;:!?)]`)},
-	{"mention", regexp.MustCompile(`(?:^|[^\w/@])(@[A-Za-z]\w{3,31})\b`)},
-	{"bot_command", regexp.MustCompile(`(?:^|[\s(])(/[A-Za-z0-9_]{1,64}(?:@\w{3,32})?)\b`)},
-	{"hashtag", regexp.MustCompile(`(?:^|[^\w#])(#\w*[A-Za-z_]\w*)`)},
 }
+
+// autoPatterns is made when it is first needed: a program with the server in it starts without.
+var autoPatterns = sync.OnceValue(func() []autoPattern {
+	return []autoPattern{
+		{"url", regexp.MustCompile(`(?:https?://|\bwww\.)[^\s<>"']*[^\s<>"'.,;:!?)]`)},
+		{"mention", regexp.MustCompile(`(?:^|[^\w/@])(@[A-Za-z]\w{3,31})\b`)},
+		{"bot_command", regexp.MustCompile(`(?:^|[\s(])(/[A-Za-z0-9_]{1,64}(?:@\w{3,32})?)\b`)},
+		{"hashtag", regexp.MustCompile(`(?:^|[^\w#])(#\w*[A-Za-z_]\w*)`)},
+	}
+})
 
 // autoEntities finds links, mentions, commands and hashtags that nobody marked.
 func autoEntities(text string, es []Entity) []Entity {
@@ -193,7 +199,7 @@ func autoEntities(text string, es []Entity) []Entity {
 		}
 		return false
 	}
-	for _, p := range autoPatterns {
+	for _, p := range autoPatterns() {
 		for _, m := range p.re.FindAllStringSubmatchIndex(text, -1) {
 			from, to := m[len(m)-2], m[len(m)-1]
 			offset := unitLen(text[:from])

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -124,7 +125,7 @@ func (s *Server) removeWebhook(q *request) described {
 	return d
 }
 
-var validSecret = regexp.MustCompile(`^[A-Za-z0-9_-]*$`)
+var validSecret = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_-]*$`) })
 
 func (s *Server) setWebhook(q *request) *reply {
 	s.mu.Lock()
@@ -142,7 +143,7 @@ func (s *Server) setWebhook(q *request) *reply {
 	switch {
 	case len(secret) > 256:
 		return failure(badRequest("secret token is too long"))
-	case !validSecret.MatchString(secret):
+	case !validSecret().MatchString(secret):
 		return failure(badRequest("secret token contains unallowed characters"))
 	}
 	if arg, ok := q.args["allowed_updates"]; ok {
@@ -212,7 +213,7 @@ func (s *Server) verify(q *request, h *hook) *reply {
 	return rep
 }
 
-var validHost = regexp.MustCompile(`^[A-Za-z0-9._-]+$|^\[[0-9A-Fa-f:.]+\]$`)
+var validHost = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._-]+$|^\[[0-9A-Fa-f:.]+\]$`) })
 
 func (s *Server) checkAddress(h *hook) *apiError {
 	address := h.url
@@ -220,7 +221,7 @@ func (s *Server) checkAddress(h *hook) *apiError {
 		address = "https://" + address
 	}
 	u, err := url.Parse(address)
-	if err != nil || u.Host == "" || !validHost.MatchString(strings.TrimSuffix(u.Host, ":"+u.Port())) || u.Scheme != "http" && u.Scheme != "https" {
+	if err != nil || u.Host == "" || !validHost().MatchString(strings.TrimSuffix(u.Host, ":"+u.Port())) || u.Scheme != "http" && u.Scheme != "https" {
 		return badRequest("invalid webhook URL specified")
 	}
 	h.target = u

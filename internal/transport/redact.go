@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -18,7 +19,7 @@ import (
 const minSecretPart = 16
 
 // userinfo finds credentials in URLs, as in the address of a proxy.
-var userinfo = regexp.MustCompile(`://[^/@\s"']*@`)
+var userinfo = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`://[^/@\s"']*@`) })
 
 // Redactor takes secrets out of text: each secret as it is and percent-encoded
 // in any mixture, the secret part of a token on its own, and the user
@@ -68,7 +69,7 @@ func (r *Redactor) String(text string) string {
 		}
 	}
 	if strings.Contains(text, "://") {
-		text = userinfo.ReplaceAllLiteralString(text, "://"+Redacted+"@")
+		text = userinfo().ReplaceAllLiteralString(text, "://"+Redacted+"@")
 	}
 	return text
 }

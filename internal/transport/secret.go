@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"sync"
 )
 
 // Redacted stands wherever a secret would have been.
@@ -54,16 +55,17 @@ func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(Redacted)) }
 // MarshalText returns [Redacted]; encoding/json uses it too.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(Redacted), nil }
 
+// Made when they are first needed: their counts make them large, and most runs of the program need none.
 var (
-	tokenPattern         = regexp.MustCompile(`^[1-9][0-9]{0,17}:[A-Za-z0-9_-]{1,128}$`)
-	webhookSecretPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,256}$`)
+	tokenPattern         = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[1-9][0-9]{0,17}:[A-Za-z0-9_-]{1,128}$`) })
+	webhookSecretPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_-]{1,256}$`) })
 )
 
 // ParseToken checks the shape of a bot token, BOTID:SECRET, so that a file with
 // something else in it is found before anything is sent. The error does not
 // repeat what was given.
 func ParseToken(s string) (Secret, error) {
-	if !tokenPattern.MatchString(s) {
+	if !tokenPattern().MatchString(s) {
 		return Secret{}, errors.New("not a bot token: expected digits, a colon, then letters, digits, _ or - as @BotFather gives it")
 	}
 	return NewSecret(s), nil
@@ -76,7 +78,7 @@ func ParseWebhookSecret(s string, token Secret) (Secret, error) {
 	if !token.IsZero() && token.matches(s) {
 		return Secret{}, errors.New("the webhook secret is the bot token: make a random one of its own")
 	}
-	if !webhookSecretPattern.MatchString(s) {
+	if !webhookSecretPattern().MatchString(s) {
 		return Secret{}, errors.New("the webhook secret must be 1 to 256 characters of A-Z a-z 0-9 _ -")
 	}
 	return NewSecret(s), nil
