@@ -27,12 +27,13 @@ const soakVariable = "APPROVALD_SOAK"
 // descriptors, goroutines or watches than near its beginning, and the journal is within its bound; nobody was forgotten.
 func TestSoak(t *testing.T) {
 	t.Parallel()
-	length := 25 * time.Second
+	length, rounds := 12*time.Second, 3
 	if text := os.Getenv(soakVariable); text != "" {
 		var err error
 		if length, err = time.ParseDuration(text); err != nil {
 			t.Fatalf("%s: %v", soakVariable, err)
 		}
+		rounds = 6
 	}
 	w := newWorld(t, watched, func(_ *world, config string) string {
 		return "reminder = 0.5\n" + config + "[requests]\nmax_pending = 100000\nper_requester_per_hour = 100000\n"
@@ -43,8 +44,7 @@ func TestSoak(t *testing.T) {
 	w.env = append(w.env, "GOGC=50")
 	s.daemon = w.up()
 
-	const rounds = 6 // before the first look: pools, buffers and connections are there by then
-	for range rounds {
+	for range rounds { // before the first look: pools, buffers and connections are there by then
 		s.round()
 	}
 	first := s.rest()
