@@ -66,11 +66,17 @@ func TestMain(m *testing.M) {
 // boot starts a machine on which `make install` was run, and nothing else was done.
 func boot(t *testing.T) *machine {
 	t.Helper()
+	return bootWith(t, telegramtest.Options{})
+}
+
+// bootWith is boot with a Telegram of one's own.
+func bootWith(t *testing.T, o telegramtest.Options) *machine {
+	t.Helper()
 	dir, err := installed()
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &machine{t: t, telegram: telegramtest.RunT(t, telegramtest.Options{})}
+	m := &machine{t: t, telegram: telegramtest.RunT(t, o)}
 	m.telegram.AddUser(telegramtest.User{ID: alice, FirstName: "Alice"})
 	name := fmt.Sprintf("approvald-test-%d-%d", os.Getpid(), time.Now().UnixNano())
 	var out bytes.Buffer
