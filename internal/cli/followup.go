@@ -44,7 +44,11 @@ func followUpOf(ctx context.Context, ops gateapi.Ops, r approvallog.Request) (*n
 		n.State, n.Class, n.Summary, n.PayloadHash, n.Seq = string(child.State), child.Class, child.Summary, child.PayloadHash, &child.Seq
 		return n, nil
 	case code == gate.CodeNotFound:
-		n.State = followUpDropped
+		// The gate says so of a chain that has ended, and of a key that does not tell what it follows.
+		over := !r.State.Approved() && r.State != approvallog.StatePending || r.State == approvallog.StateFailed
+		if parent, _, _ := approvallog.ParseFollowUpKey(n.Key); parent != "" || over {
+			n.State = followUpDropped
+		}
 	case code != gate.CodeNotYet && code != gate.CodeLogCorrupt:
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/approvald/approvald/internal/gate"
 	"github.com/approvald/approvald/internal/gateapi"
 	"github.com/approvald/approvald/internal/lease"
+	"github.com/approvald/approvald/internal/visible"
 )
 
 func newStatusCommand(e *env) *cobra.Command {
@@ -122,8 +123,23 @@ func offlineStatus(ctx context.Context, cfg gate.Config, g *gate.Gate, obstacle 
 	if at := app.LastContact(cfg.Paths()); !at.IsZero() {
 		st.Transport.LastSuccess = &at
 	}
-	err = readJournal(cfg, g, pending, &st)
-	return st, err
+	if err := readJournal(cfg, g, pending, &st); err != nil {
+		return st, err
+	}
+	return st, g.Log().View(func() { addDue(g.Requests().Due(), &st) })
+}
+
+// maxDue bounds how many follow-ups a status lists.
+const maxDue = 50
+
+// addDue adds the follow-ups that a daemon would ask for.
+func addDue(due []approvallog.Request, st *gateapi.Status) {
+	st.UndeliveredTotal += len(due)
+	for _, r := range due[:min(len(due), maxDue)] {
+		st.Undelivered = append(st.Undelivered, gateapi.Undelivered{
+			Key: r.FollowUpKey, Reason: "it follows " + visible.Quote(r.Key) + ", which was executed, and is asked for once a daemon runs", Since: r.Execution.EndedAt,
+		})
+	}
 }
 
 // readJournal adds what the delivery journal knows: the messages on phones that still have to be rewritten, and the

@@ -18,6 +18,9 @@ const (
 	maxFollowUpRetry = 30 * time.Second
 )
 
+// maxOpening bounds how many follow-ups are being asked for at once: each reads a payload.
+const maxOpening = 4
+
 // chain is a follow-up that is to be asked for.
 type chain struct {
 	parent   approvallog.Request
@@ -41,11 +44,27 @@ func (c *Core) followUpsDue(parents []approvallog.Request) {
 	c.chains = due
 }
 
-// openFollowUps asks for every follow-up whose time has come, in the order in which they became due.
+// openFollowUps asks for every follow-up whose time has come, the oldest asking first.
 func (c *Core) openFollowUps() {
+	opening, ready := 0, 0
+	for _, ch := range c.chains {
+		switch {
+		case ch.opening:
+			opening++
+		case !c.now.Before(ch.next):
+			ready++
+		}
+	}
+	if ready == 0 || opening >= maxOpening {
+		return // as at almost every event
+	}
 	for _, ch := range c.chainsInOrder() {
+		if opening == maxOpening {
+			return
+		}
 		if !ch.opening && !c.now.Before(ch.next) {
 			ch.opening = true
+			opening++
 			c.emit(OpenFollowUp{Parent: ch.parent})
 		}
 	}
@@ -90,7 +109,8 @@ func (c *Core) followUpOpened(ev FollowUpOpened) {
 // nextFollowUp is when a follow-up is to be tried again, zero for none.
 func (c *Core) nextFollowUp() (next time.Time) {
 	for _, ch := range c.chains {
-		if !ch.opening && (next.IsZero() || ch.next.Before(next)) {
+		// One that is ready waits for the end of another, which is an event.
+		if !ch.opening && ch.next.After(c.now) && (next.IsZero() || ch.next.Before(next)) {
 			next = ch.next
 		}
 	}

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -154,4 +155,36 @@ type opener func() error
 
 func (f opener) OpenFollowUp(context.Context, approvallog.Request) (approvallog.Request, error) {
 	return approvallog.Request{}, f()
+}
+
+// After a long time without a daemon many may be due. They are asked for a few at a time, oldest first, and a failure holds up no other.
+func TestManyFollowUpsAreAskedForAFewAtATime(t *testing.T) {
+	r := newRig(t, Chat{ID: 1})
+	var parents []approvallog.Request
+	var want []string
+	for i := range 20 {
+		parents = append(parents, done1("k", int64(20-i)))
+		want = append(want, approvallog.FollowUpKey("k", int64(i+1)))
+	}
+	r.step(FollowUpsDue{Parents: parents})
+	var got []string
+	for len(r.tries) > 0 {
+		if len(r.tries) > maxOpening {
+			t.Fatalf("%d at a time", len(r.tries))
+		}
+		key := r.tries[0].Parent.FollowUpKey
+		r.tries = r.tries[1:]
+		got = append(got, key)
+		ev := FollowUpOpened{Key: key}
+		if len(got) == 3 {
+			ev.Err = "full"
+		}
+		r.step(ev)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("asked for %q", got)
+	}
+	if next, ok := r.core.Next(); !ok || !next.Equal(r.now.Add(followUpRetry)) {
+		t.Errorf("the one that failed is tried again at %v, %v", next, ok)
+	}
 }
