@@ -12,7 +12,8 @@ const (
 	ChannelTerminal = "terminal"
 )
 
-// The payload of approval.granted, approval.rejected and approval.revoked.
+// The payloads of approval.granted and approval.rejected, and of approval.revoked: that one has in the format a note and no more, so
+// who sent it stands in what is approvald's own.
 type (
 	decisionPayload struct {
 		Class       string      `json:"class,omitempty"`
@@ -20,6 +21,10 @@ type (
 		Note        string      `json:"note,omitempty"`
 		Sender      sender      `json:"sender"`
 		Own         ownDecision `json:"approvald"`
+	}
+	revokedPayload struct {
+		Note string      `json:"note,omitempty"`
+		Own  ownDecision `json:"approvald"`
 	}
 	sender struct {
 		Channel string `json:"channel"`
@@ -33,6 +38,7 @@ type (
 		Epoch       int64         `json:"epoch,omitempty"`
 		ConfigHash  string        `json:"config_sha256,omitempty"`
 		Approvals   []ownApproval `json:"approvals,omitempty"`
+		Sender      *sender       `json:"sender,omitempty"` // of a revocation
 	}
 	ownApproval struct {
 		By          string `json:"by"`
@@ -86,10 +92,7 @@ func (s share) noteDraft(approver string) *approvallog.Draft {
 }
 
 func (s share) decision(event, approver, note string, approvals []Note) *approvallog.Draft {
-	req := s.request
-	own := ownDecision{
-		Delivery: s.delivery, NonceSHA256: s.nonceSum, ChatID: s.chatID, MessageID: s.messageID, Epoch: s.epoch, ConfigHash: s.configHash,
-	}
+	req, own := s.request, s.own()
 	for _, n := range approvals {
 		own.Approvals = append(own.Approvals, ownApproval{
 			By: "human:" + n.Approver, At: n.At.UTC().Format(approvallog.TimeLayout), Sender: sender{Channel: n.Channel, ID: n.SenderID},
@@ -105,15 +108,20 @@ func (s share) decision(event, approver, note string, approvals []Note) *approva
 }
 
 func (s share) revocation(approver, note string) *approvallog.Draft {
-	return s.decision(approvallog.EventRevoked, approver, note, nil)
+	own := s.own()
+	own.Sender = &sender{Channel: s.channel, ID: s.senderID}
+	return &approvallog.Draft{
+		Event: approvallog.EventRevoked, Actor: "human:" + approver, Task: s.request.Task, ActionKey: s.request.Key, Channel: s.channel,
+		Payload: revokedPayload{Note: note, Own: own},
+	}
+}
+
+func (s share) own() ownDecision {
+	return ownDecision{
+		Delivery: s.delivery, NonceSHA256: s.nonceSum, ChatID: s.chatID, MessageID: s.messageID, Epoch: s.epoch, ConfigHash: s.configHash,
+	}
 }
 
 func expiredDraft(req approvallog.Request) *approvallog.Draft {
-	return &approvallog.Draft{
-		Event: approvallog.EventExpired, Actor: "system:gate", Task: req.Task, ActionKey: req.Key,
-		Payload: struct {
-			Class       string `json:"class,omitempty"`
-			PayloadHash string `json:"payload_hash,omitempty"`
-		}{req.Class, req.PayloadHash},
-	}
+	return &approvallog.Draft{Event: approvallog.EventExpired, Actor: "system:gate", Task: req.Task, ActionKey: req.Key}
 }

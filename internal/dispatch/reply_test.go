@@ -58,7 +58,7 @@ func TestTakeBack(t *testing.T) {
 		got := ""
 		if r.Record != nil {
 			got = r.Record.Event
-			if p := r.Record.Payload.(decisionPayload); p.Note != "wrong window" {
+			if p := r.Record.Payload.(revokedPayload); p.Note != "wrong window" {
 				t.Errorf("%s: note %q", c.state, p.Note)
 			}
 		}
