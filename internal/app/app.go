@@ -41,6 +41,8 @@ type App struct {
 	secret transport.Secret // of the webhook; empty when polling
 
 	stages   stages
+	family   *family
+	standing standing
 	cleanups cleanups
 
 	// Each is stored before its stage is reached and read only behind it.
@@ -103,7 +105,7 @@ func New(o Options) (*App, error) {
 		return nil, err
 	}
 	a := &App{
-		opts: o, began: o.Now(), token: token, stages: newStages(), receiverEnded: make(chan struct{}), done: make(chan struct{}),
+		opts: o, began: o.Now(), token: token, stages: newStages(), family: newFamily(), receiverEnded: make(chan struct{}), done: make(chan struct{}),
 		reconfigured: make(chan struct{}, 1),
 	}
 	a.inForce.config, a.inForce.loadedAt = o.Config, a.began
@@ -126,7 +128,7 @@ func New(o Options) (*App, error) {
 		a.log = NewLogger(o.Stderr, redact)
 	}
 	a.notifier = newNotifier(func() bool { return len(a.config().Attention.OnTrouble) > 0 }, func(ctx context.Context, item news) error {
-		c := command{argv: a.config().Attention.OnTrouble, gate: o.Gate, redact: a.client.Redactor().String, limit: commandLimit}
+		c := command{argv: a.config().Attention.OnTrouble, gate: o.Gate, redact: a.client.Redactor().String, limit: commandLimit, run: a.family.run}
 		if len(c.argv) == 0 {
 			return nil // it was taken out of the configuration meanwhile
 		}

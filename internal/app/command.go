@@ -32,6 +32,7 @@ type command struct {
 	gate   string
 	redact func(string) string
 	limit  time.Duration
+	run    func(*exec.Cmd) error // (*family).run
 }
 
 // tell runs the program once. Its environment holds what documentation says and nothing of the daemon's, which may hold the token
@@ -60,7 +61,7 @@ func (c command) tell(ctx context.Context, item news) error {
 	if err := closeOnExec(); err != nil {
 		return err
 	}
-	err := cmd.Run()
+	err := c.run(cmd)
 	switch {
 	case errors.Is(err, exec.ErrWaitDelay):
 		return nil // it ended well and left something running in the background

@@ -37,6 +37,10 @@ func (a *App) group() *run.Group {
 		// Other signals: to read the configuration again, and those that would end a process by default and mean nothing here.
 		actor(g, a.log, "signals", a.drain(), a.heedSignals)
 	}
+	if os.Getpid() == 1 {
+		// Orphans: what a container leaves to its first process.
+		actor(g, a.log, "orphans", a.drain(), a.family.inherit)
+	}
 	{
 		// Lease: take it, then watch that it is still ours.
 		actor(g, a.log, "lease", a.drain(), a.holdLease)

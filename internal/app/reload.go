@@ -46,7 +46,8 @@ func (a *App) reload() {
 	}
 	what := a.readAgain()
 	if ready {
-		a.notify("reloaded", a.opts.Notify.Ready("serving gate "+a.opts.Gate+"; "+what))
+		a.standing.reloaded(what)
+		a.notify("reloaded", a.opts.Notify.Ready(a.client.Redactor().String(a.standing.line(a.opts.Gate))))
 	}
 }
 

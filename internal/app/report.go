@@ -3,12 +3,14 @@ package app
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/approvald/approvald/internal/approvallog"
+	"github.com/approvald/approvald/internal/gateapi"
 	"github.com/approvald/approvald/internal/rescue"
 )
 
@@ -26,9 +28,9 @@ func (a *App) report(ctx context.Context) error {
 	if err := a.reportStart(ctx); err != nil {
 		return err
 	}
-	a.stages.ready.reach()
 	a.log.Info("ready", zap.String("gate", a.opts.Gate))
-	a.notify("ready", a.opts.Notify.Ready("serving gate "+a.opts.Gate))
+	a.notify("ready", a.opts.Notify.Ready(a.client.Redactor().String(a.standing.line(a.opts.Gate))))
+	a.stages.ready.reach()
 
 	feed := a.opts.Notify.WatchdogInterval() > 0
 	if !feed && a.opts.Config.Metrics.Listen == "" {
@@ -38,10 +40,11 @@ func (a *App) report(ctx context.Context) error {
 	tick := time.NewTicker(a.vitals.every)
 	defer tick.Stop()
 	for {
-		switch stuck := a.vitals.stuck(); {
+		stuck := a.vitals.stuck()
+		a.tellStanding(func(s *standing) { s.stuck = stuck })
+		switch {
 		case stuck != "":
 			a.log.Error("no progress; whoever watches the daemon is told", zap.String("part", stuck))
-			a.notify("status", a.opts.Notify.Status("no progress: "+stuck))
 		case feed:
 			a.notify("watchdog", a.opts.Notify.Watchdog())
 		}
@@ -71,6 +74,57 @@ func (a *App) reportStart(ctx context.Context) error {
 			return fmt.Errorf("stopped before the daemon was ready: %w", context.Cause(ctx))
 		case <-tick.C:
 		}
+	}
+}
+
+// standing is how the daemon stands, for `systemctl status`.
+type standing struct {
+	mu       sync.Mutex
+	stuck    string // the part without progress
+	config   string // what became of the last order to read the configuration again, when that matters still
+	troubles []gateapi.Trouble
+	said     string
+}
+
+// line is one line, to be said with READY: what is wrong stands first.
+func (s *standing) line(gate string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.said = s.compose(gate)
+	return s.said
+}
+
+func (s *standing) compose(gate string) string {
+	var parts []string
+	if s.stuck != "" {
+		parts = append(parts, "no progress: "+s.stuck)
+	}
+	for _, t := range s.troubles {
+		parts = append(parts, t.Code+": "+t.Text)
+	}
+	parts = append(parts, "serving gate "+gate)
+	if s.config != "" {
+		parts = append(parts, s.config)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// reloaded notes what became of a reload; READY, which ends it, says so.
+func (s *standing) reloaded(what string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.config = what
+}
+
+// tellStanding changes how the daemon stands, and tells the service manager when that reads differently. Until READY the start has the word.
+func (a *App) tellStanding(change func(*standing)) {
+	s := &a.standing
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(s)
+	if line := s.compose(a.opts.Gate); line != s.said && a.stages.ready.reached() {
+		s.said = line
+		a.notify("status", a.opts.Notify.Status(a.client.Redactor().String(line)))
 	}
 }
 

@@ -28,7 +28,11 @@ func (a *App) watchTrouble(ctx context.Context) error {
 	}
 	ctx, beside := newHelpers(ctx)
 	beside.run("on_trouble", func() { a.notifier.serve(ctx) })
-	return beside.end(ctx, keepLooking(ctx, a.tellContact, func() { a.notifier.consider(a.opts.Now(), a.troubles(a.loop.Alarm())) }))
+	return beside.end(ctx, keepLooking(ctx, a.tellContact, func() {
+		troubles := a.troubles(a.loop.Alarm())
+		a.notifier.consider(a.opts.Now(), troubles)
+		a.tellStanding(func(s *standing) { s.troubles = troubles })
+	}))
 }
 
 // keepLooking calls both functions at once and every other second until ctx ends; contact more often until it was true once.

@@ -181,7 +181,7 @@ func TestTheCommandGetsTheTroubleAndNothingElse(t *testing.T) {
 	defer syscall.Close(inherited[1])
 	path := script(t, fmt.Sprintf(`{ printf '%%s\n' "$@"; pwd; /usr/bin/env | /usr/bin/sort; echo fds; for f in /proc/self/fd/*; do
 n=${f##*/}; if [ -e "$f" ] && [ "$n" -gt 2 ]; then /usr/bin/readlink "$f"; fi; done; } >%q.tmp; /bin/mv %q.tmp %q`, out, out, out))
-	c := command{argv: []string{path, "own arg"}, gate: "prod", limit: time.Minute, redact: func(s string) string { return strings.ReplaceAll(s, "7:secret", "[redacted]") }}
+	c := command{argv: []string{path, "own arg"}, gate: "prod", limit: time.Minute, run: newFamily().run, redact: func(s string) string { return strings.ReplaceAll(s, "7:secret", "[redacted]") }}
 	item := news{stateBegin, gateapi.Trouble{Code: gateapi.TroubleDeaf, Text: "no route to 7:secret\nPATH=/evil", Since: noon}}
 	if err := c.tell(t.Context(), item); err != nil {
 		t.Fatal(err)
@@ -212,7 +212,7 @@ n=${f##*/}; if [ -e "$f" ] && [ "$n" -gt 2 ]; then /usr/bin/readlink "$f"; fi; d
 }
 
 func TestTheCommandIsBounded(t *testing.T) {
-	c := command{gate: "prod", limit: 200 * time.Millisecond, redact: func(s string) string { return s }}
+	c := command{gate: "prod", limit: 200 * time.Millisecond, run: newFamily().run, redact: func(s string) string { return s }}
 	mark := filepath.Join(t.TempDir(), "mark")
 	c.argv = []string{script(t, fmt.Sprintf("/bin/sleep 600 & echo $! >%q; wait", mark))}
 	if err := c.tell(t.Context(), news{}); err == nil || !strings.Contains(err.Error(), "killed after") {
