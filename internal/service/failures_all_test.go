@@ -23,6 +23,7 @@ func (m *machine) ready(old string) {
 
 // A daemon that dies or hangs is started again. One that cannot serve until a person has done something is not, and says what.
 func TestServiceIsStartedAgainWhenThatHelps(t *testing.T) {
+	t.Parallel()
 	m := boot(t)
 	m.users()
 	m.configure("prod")
@@ -83,6 +84,7 @@ until grep -q '"msg":"ready"' /tmp/other.log; do sleep 0.02; done`,
 
 // While Telegram is out of reach the start goes on, agents can ask, and the status says what is waited for.
 func TestServiceStartsWithoutANetwork(t *testing.T) {
+	t.Parallel()
 	m := boot(t)
 	m.users()
 	m.configure("prod")
@@ -111,6 +113,7 @@ func TestServiceStartsWithoutANetwork(t *testing.T) {
 
 // What the unit leaves out, it leaves out because it breaks something. The directives and their reasons stand at the unit's end.
 func TestDirectivesThatAreLeftOut(t *testing.T) {
+	t.Parallel()
 	m := boot(t)
 	m.users()
 	m.configure("prod")

@@ -141,6 +141,7 @@ func TestManualPages(t *testing.T) {
 
 // A package's PREFIX reaches the units, and systemd finds no fault in any of them as they are installed.
 func TestInstalledUnits(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if err := makeInstall(dir, "/usr"); err != nil {
 		t.Fatal(err)

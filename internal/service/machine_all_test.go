@@ -79,9 +79,17 @@ func bootWith(t *testing.T, o telegramtest.Options) *machine {
 	m := &machine{t: t, telegram: telegramtest.RunT(t, o)}
 	m.telegram.AddUser(telegramtest.User{ID: alice, FirstName: "Alice"})
 	name := fmt.Sprintf("approvald-test-%d-%d", os.Getpid(), time.Now().UnixNano())
+	state, err := os.MkdirTemp("/var/tmp", "machine-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(state) })
+	if err := os.Chmod(state, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	var out bytes.Buffer
 	cmd := exec.Command("unshare", "--mount", "--pid", "--fork", "--uts", "--ipc", "--kill-child",
-		"sh", "testdata/machine.sh", t.TempDir(), name, filepath.Join(dir, "usr", "local"))
+		"sh", "testdata/machine.sh", t.TempDir(), name, filepath.Join(dir, "usr", "local"), state)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {

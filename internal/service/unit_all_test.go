@@ -60,6 +60,7 @@ const (
 // The unit as it is shipped starts, serves an agent of another user, is seen from outside and stops, with all that it
 // forbids in force.
 func TestServiceServes(t *testing.T) {
+	t.Parallel()
 	m := boot(t)
 	m.users()
 	m.configure("prod")

@@ -1,8 +1,9 @@
 # Boots systemd as pid 1 of new name spaces, with /usr of this machine and everything else of its own:
-#   unshare --mount --pid --fork --uts --ipc --kill-child sh machine.sh ROOT NAME FILES
-# ROOT is an empty directory, NAME a control group that is made for it, FILES what is to lie under /usr/local.
+#   unshare --mount --pid --fork --uts --ipc --kill-child sh machine.sh ROOT NAME FILES STATE
+# ROOT is an empty directory, NAME a control group that is made for it, FILES what is to lie under /usr/local,
+# STATE an empty directory on a disk for /var/lib: systemd keeps no key in memory.
 set -eu
-root=$1 name=$2 files=$3
+root=$1 name=$2 files=$3 state=$4
 mount --make-rprivate /
 mount -t tmpfs -o mode=0755 machine "$root"
 cd "$root"
@@ -20,6 +21,7 @@ umount old
 mount --rbind /usr usr
 mount -o remount,ro,bind usr
 mount --bind "$files" usr/local
+mount --bind "$state" var/lib
 for link in bin sbin lib lib32 lib64 libx32; do
 	[ ! -L "/$link" ] || cp -P "/$link" "$link"
 done
