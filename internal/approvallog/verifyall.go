@@ -143,7 +143,7 @@ func sameSeal(a, b Seal) bool {
 	return linked && a == b
 }
 
-// readSeals gives the seals in the delivery journal, as far as it can be read.
+// readSeals gives the seals in the delivery journal and in what was archived of it, as far as they can be read.
 func readSeals(journal string) ([]Seal, error) {
 	f, err := openLog(journal)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -158,8 +158,7 @@ func readSeals(journal string) ([]Seal, error) {
 		return nil, err
 	}
 	var seals []Seal
-	w := &walk{src: f, size: info.Size(), path: journal, records: true}
-	w.each = func(seg *segment) error {
+	each := func(seg *segment) error {
 		for _, r := range seg.records {
 			var s Seal
 			if r.Event == EventArchiveSealed && json.Unmarshal(r.Payload, &s) == nil && s.valid() == nil {
@@ -168,11 +167,24 @@ func readSeals(journal string) ([]Seal, error) {
 		}
 		return nil
 	}
-	err = w.run(context.Background())
-	if errors.Is(err, ErrCorrupt) {
-		err = nil // it is the journal that is damaged, and says so elsewhere
+	// What is damaged of the journal is told by those who use it.
+	before, err := readArchive(journal)
+	if err == nil {
+		before, err = cutBefore(before, f)
 	}
-	return seals, err
+	if err != nil && !errors.Is(err, ErrCorrupt) {
+		return nil, err
+	}
+	for _, s := range before {
+		if err := s.walk(context.Background(), each); err != nil && !errors.Is(err, ErrCorrupt) {
+			return nil, err
+		}
+	}
+	w := &walk{src: f, size: info.Size(), path: journal, records: true, each: each}
+	if err := w.run(context.Background()); err != nil && !errors.Is(err, ErrCorrupt) {
+		return nil, err
+	}
+	return seals, nil
 }
 
 // measure makes one progress of the many files.

@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/approvald/approvald/internal/approvallog"
+	"github.com/approvald/approvald/internal/dispatch"
 	"github.com/approvald/approvald/internal/gate"
 )
 
@@ -45,6 +46,7 @@ go on in the new log.`,
 			defer func() { _ = g.Close() }()
 			progress := newProgress(e.ui.err)
 			opts.Progress = progress.show
+			opts.Deliveries = dispatch.NewDeliveries()
 			done, err := g.Archive(cmd.Context(), opts)
 			progress.clear()
 			if err != nil {
