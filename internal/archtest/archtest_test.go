@@ -26,7 +26,7 @@ const (
 var layers = [][]string{
 	{"cmd/approvald", "internal/e2e", "internal/service"},
 	{"internal/cli"},
-	{"internal/demo", "internal/demopage"},
+	{"internal/demo", "internal/demopage", "internal/rehearse"},
 	{"internal/stage"},
 	{"internal/app"},
 	{"internal/gateapi", "internal/dispatch"},
@@ -53,7 +53,7 @@ var onlyIn = map[string][]string{
 	"github.com/gowebpki/jcs":                            {"internal/approvallog"},
 	"github.com/oklog/run":                               {"internal/app"},
 	"github.com/prometheus/client_golang/prometheus":     {"internal/metrics"},
-	"github.com/BurntSushi/toml":                         {"internal/gate", "internal/cli"},
+	"github.com/BurntSushi/toml":                         {"internal/gate", "internal/cli", "internal/rehearse"},
 	"github.com/fsnotify/fsnotify":                       {"internal/approvallog", "internal/lease"},
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/approvald/approvald/internal/gate"
+	"github.com/approvald/approvald/internal/rehearse"
 	"github.com/approvald/approvald/internal/visible"
 )
 
@@ -19,8 +20,14 @@ import (
 func Main(version string) int {
 	debug.SetTraceback("crash") // ends by SIGABRT
 	quitPlainly()
+	ended, standIn := rehearse.Witness(os.Args)
+	if standIn {
+		return exitOK
+	}
 	e := &env{ui: newUI(os.Stdout, os.Stderr), stdin: os.Stdin, version: version}
-	return e.run(os.Args[1:])
+	code := e.run(os.Args[1:])
+	ended(code)
+	return code
 }
 
 func (e *env) run(args []string) int {
@@ -103,7 +110,7 @@ program goes on or stops.`,
 		return usagef(cmd.CommandPath()+" --help", "%s", err)
 	})
 	root.AddCommand(
-		newInitCommand(e), newUpCommand(e), newDemoCommand(e),
+		newInitCommand(e), newUpCommand(e), newDemoCommand(e), newRehearseCommand(e),
 		newRequestCommand(e), newWaitCommand(e), newRunCommand(e), newWithdrawCommand(e),
 		newQueueCommand(e), newShowCommand(e),
 		newApproveCommand(e), newRejectCommand(e), newRevokeCommand(e),

@@ -111,6 +111,9 @@ func FindConfig(gate, flag string) (string, error) {
 	if err := CheckGateName(gate); err != nil {
 		return "", err
 	}
+	if dir := Rehearsal(); dir != "" {
+		return filepath.Join(dir, "config", "approvald", "default.toml"), nil
+	}
 	if flag != "" {
 		path, err := filepath.Abs(flag)
 		if err != nil {

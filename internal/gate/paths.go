@@ -40,6 +40,11 @@ func (c Config) Paths() Paths {
 
 		JournalSnapshot: filepath.Join(daemon, "journal", "snapshot.json"),
 	}
+	if dir := Rehearsal(); dir != "" {
+		p.Socket = filepath.Join(dir, "run", "approvald", "default.sock")
+		p.Sockets = []string{p.Socket}
+		return p
+	}
 	if dir := os.Getenv("RUNTIME_DIRECTORY"); filepath.IsAbs(dir) {
 		p.Sockets = append(p.Sockets, filepath.Join(dir, "approvald.sock"))
 	}

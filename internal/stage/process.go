@@ -33,15 +33,28 @@ type Process struct {
 
 // Start runs approvald with args in the stage's directory. What it prints goes to sink as whole lines, as they come, and is kept.
 func (s *Stage) Start(sink io.Writer, args ...string) (*Process, error) {
-	return s.Exec(sink, append([]string{s.program}, args...)...)
+	return s.Exec(Command{Argv: append([]string{s.program}, args...), Out: sink})
 }
 
-// Exec runs any program as Start runs approvald: in the stage's directory and environment.
-func (s *Stage) Exec(sink io.Writer, argv ...string) (*Process, error) {
-	c := &Process{Args: argv, output: &transcript{sink: sink}, done: make(chan struct{})}
-	c.cmd = exec.Command(argv[0], argv[1:]...)
-	c.cmd.Env = s.env
-	c.cmd.Dir = s.Dir
+// Command is a program to run on a stage.
+type Command struct {
+	Argv []string
+	Dir  string    // where it runs; empty for the stage's directory
+	Env  []string  // its environment; nil for the stage's, in which every approvald is the stage's own
+	Out  io.Writer // gets what it prints as whole lines, as they come; nil for nobody
+}
+
+// Exec starts a program. It has no standard input.
+func (s *Stage) Exec(cmd Command) (*Process, error) {
+	c := &Process{Args: cmd.Argv, output: &transcript{sink: cmd.Out}, done: make(chan struct{})}
+	c.cmd = exec.Command(cmd.Argv[0], cmd.Argv[1:]...)
+	c.cmd.Env, c.cmd.Dir = cmd.Env, cmd.Dir
+	if cmd.Env == nil {
+		c.cmd.Env = s.env
+	}
+	if cmd.Dir == "" {
+		c.cmd.Dir = s.Dir
+	}
 	c.cmd.Stdout = c.output
 	c.cmd.Stderr = c.output
 	// Ctrl-C at the terminal is for the demo, which then stops its children in order.

@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/approvald/approvald/internal/gate"
 	"github.com/approvald/approvald/internal/telegramtest"
 )
 
@@ -26,7 +27,7 @@ var errClosed = errors.New("the stage is closed")
 
 // Options says what stands on a stage.
 type Options struct {
-	// Program is the approvald to run.
+	// Program is the absolute path of the approvald to run.
 	Program string
 	// Name is part of the directory's name.
 	Name string
@@ -87,7 +88,7 @@ func (s *Stage) environment() []string {
 		"APPROVALD_LOCK_DIR": filepath.Join(s.Dir, "lock"),
 		"NO_COLOR":           "1",
 	}
-	dropped := []string{"STATE_DIRECTORY", "RUNTIME_DIRECTORY", "CREDENTIALS_DIRECTORY", "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"}
+	dropped := []string{gate.RehearsalVariable, "STATE_DIRECTORY", "RUNTIME_DIRECTORY", "CREDENTIALS_DIRECTORY", "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"}
 	env := slices.DeleteFunc(os.Environ(), func(assignment string) bool {
 		name, _, _ := strings.Cut(assignment, "=")
 		_, replaced := moved[name]
@@ -113,8 +114,8 @@ func (s *Stage) furnish() error {
 
 // Configure writes the default gate's configuration: the bot and the chat, then more, which begins with its own tables.
 func (s *Stage) Configure(chatID int64, more string) error {
-	return s.Write("config/approvald/default.toml", fmt.Sprintf("[telegram]\ntoken_file = %q\nchat_id = %d\napi_base = %q\n\n%s",
-		filepath.Join(s.Dir, "bot.token"), chatID, s.Telegram.URL(), more))
+	return s.Write("config/approvald/default.toml", fmt.Sprintf("home = %q\n\n[telegram]\ntoken_file = %q\nchat_id = %d\napi_base = %q\n\n%s",
+		s.Home(), filepath.Join(s.Dir, "bot.token"), chatID, s.Telegram.URL(), more))
 }
 
 // Write puts a file into the stage's directory.
