@@ -50,11 +50,12 @@ func TestTheLogIsMovedUnderTheDaemon(t *testing.T) {
 			c.rotate(w)
 			left, err := os.ReadFile(w.logFile())
 			there := err == nil
-			w.tap(card, "Approve")
+			w.tap(card, "Approve") // the daemon may have noticed before
 			if code := daemon.code(); code != 8 {
 				t.Errorf("exit code %d", code)
 			}
-			if last := daemon.lastLine(); !strings.Contains(last, w.logFile()) || !strings.Contains(last, c.reason) {
+			// It may have looked between the two steps that some of these take.
+			if last := daemon.lastLine(); !strings.Contains(last, w.logFile()) || !strings.Contains(last, c.reason) && !strings.Contains(last, "log-missing") {
 				t.Errorf("the last line: %q", last)
 			}
 			if shown, _ := w.telegram.Message(alice, card.ID); len(shown.Buttons) == 0 {
