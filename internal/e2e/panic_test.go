@@ -25,6 +25,7 @@ func TestAPanicInAnyPart(t *testing.T) {
 		{"chat check", false, ends}, {"metrics listener", false, ends}, {"socket listener", false, ends}, {"probe of log", false, ends},
 		{"socket answer", true, ends}, {"metrics answer", true, ends}, {"update", true, ends}, {"dispatch effect", true, ends},
 		{"dispatch call", true, ends}, {"dispatch answer", true, ends}, {"note contact", false, ends},
+		{"journal snapshot", false, ends},
 		{"log watch", false, aborts},
 	} {
 		t.Run(c.point, func(t *testing.T) {
