@@ -200,7 +200,7 @@ func TestRefreshedCardOnThePhone(t *testing.T) {
 	h.rules.byClass = map[string]Rule{"two": {Quorum: 2, Approvers: []Approver{bob, carol}}}
 	h.server.AddUser(telegramtest.User{ID: carol.TelegramID, FirstName: "carol"})
 	h.server.SetMember(testChat, telegramtest.Member{User: carol.TelegramID, Status: telegramtest.Ordinary})
-	d = h.start()
+	h.start()
 	fresh := h.card("k", func(m telegramtest.Message) bool { return m.ID != old.ID && withButtons(m) })
 	if fresh.ReplyTo != old.ID || !strings.Contains(fresh.Text, "needs 2: bob, carol") || strings.Contains(fresh.Text, "alice") {
 		t.Errorf("the fresh card: %+v", fresh)

@@ -35,7 +35,7 @@ func TestKillsAmongFaults(t *testing.T) {
 	seed := number(t, seedVariable, rand.Uint64()>>1)
 	t.Logf("%s=%d %s=%d", cyclesVariable, cycles, seedVariable, seed)
 	began := time.Now()
-	w := newWorldWith(t, telegramtest.Options{Seed: seed}, top("[requests]\nper_requester_per_hour = 100\n"))
+	w := newWorldWith(t, telegramtest.Options{Seed: seed}, top("[requests]\nper_requester_per_hour = 100000\n"))
 	s := &storm{w: w, rng: rand.New(rand.NewPCG(seed, 0)), phone: w.telegram.Phone(alice), byKey: map[string]*asking{}}
 	start := time.Now()
 	w.up().kill() // now there is a log to verify
@@ -250,13 +250,13 @@ func (s *storm) fault() telegramtest.Fault {
 	return f
 }
 
-// file makes a request: one asker for a few cycles, so that no flood of one asker becomes a digest.
+// file makes a request: one class for a few cycles, so that no flood of one asker becomes a digest.
 func (s *storm) file(i int) {
 	a := &asking{
 		key: fmt.Sprintf("kill:%05d", len(s.all)), asker: fmt.Sprintf("ci-%d", i/3), plan: plans[s.rng.IntN(len(plans))],
 		restless: s.oneIn(2), due: i + 10 + s.rng.IntN(30),
 	}
-	args := []string{"request", a.key, "--class", "deploy.production", "--summary", "a storm", "--as", a.asker, "--wait"}
+	args := []string{"request", a.key, "--class", "deploy." + a.asker, "--summary", "a storm", "--as", a.asker, "--wait"}
 	if a.plan == planExpire {
 		args = append(args, "--ttl", fmt.Sprintf("%dms", 1000+s.rng.IntN(2000)))
 	}
