@@ -124,17 +124,25 @@ func fullSocket(t *testing.T) func(path string) error {
 }
 
 func TestWebhookUnixSocketOfManyStartersOneServes(t *testing.T) {
-	path := filepath.Join(shortDir(t), "hook.sock")
-	if l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"}); err != nil {
-		t.Fatal(err)
-	} else {
-		l.SetUnlinkOnClose(false)
-		_ = l.Close()
+	for range 50 {
+		manyStarters(t)
 	}
+}
+
+func manyStarters(t *testing.T) {
+	path := filepath.Join(shortDir(t), "hook.sock")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	_ = l.Close()
 	got := make(chan net.Listener, 10)
 	var starters sync.WaitGroup
+	begin := make(chan struct{})
 	for range cap(got) {
 		starters.Go(func() {
+			<-begin
 			if l, err := listenUnix(t.Context(), path); err == nil {
 				got <- l
 			} else if !strings.Contains(err.Error(), "another process listens") {
@@ -142,6 +150,7 @@ func TestWebhookUnixSocketOfManyStartersOneServes(t *testing.T) {
 			}
 		})
 	}
+	close(begin)
 	starters.Wait()
 	if len(got) != 1 {
 		t.Fatalf("%d of ten starters got the socket", len(got))
