@@ -128,6 +128,7 @@ func (s *shelf) knows(t *testing.T, journal *approvallog.Log, d *Deliveries) str
 			p, ok := d.ByNonce(sum)
 			byID, _ := d.ByID(sum[:16])
 			card, _ := d.cardAt(p.ChatID, p.MessageID)
+			byID.Group, card.Group = p.Group, p.Group // each look-up has its own
 			fmt.Fprintln(&b, ok, p, byID == p, card == p, d.Notes(p.Cycle))
 			for q := range d.Of(p.Cycle) {
 				fmt.Fprintln(&b, " ", q)
