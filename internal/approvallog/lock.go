@@ -99,7 +99,9 @@ func (l *appendLock) prepare() error {
 		err = file.Sync()
 	}
 	if err == nil {
-		err = retried(func() error { return syscall.Fstat(int(l.file.Fd()), &l.stat) })
+		if err = retried(func() error { return syscall.Fstat(int(l.file.Fd()), &l.stat) }); err != nil {
+			err = &fs.PathError{Op: "stat", Path: l.name, Err: err}
+		}
 	}
 	if err != nil {
 		l.discard()

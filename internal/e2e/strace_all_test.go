@@ -272,7 +272,7 @@ func (f fault) off(calls []sysCall) int {
 }
 
 // needless are files that nothing depends on: what fails with them is said, and fails nothing.
-var needless = regexp.MustCompile(`^log/archive/[^/]+(/\.?index.*)?$`)
+var needless = regexp.MustCompile(`^(log|daemon)/archive/[^/]+(/\.?index.*)?$`)
 
 // told judges what the process said of the fault.
 func (s scenario) told(g *faultGate, f fault, at sysCall, got outcome, acknowledged []string) error {
@@ -388,7 +388,7 @@ func (g *faultGate) opened(epochs []string) error {
 }
 
 // may are the names that a gate's home may hold for ever.
-var may = regexp.MustCompile(`^(log/(events\.jsonl(\.queue)?|quarantine/[0-9TZ.a-f-]+|archive/[0-9TZ.-]+/(events\.jsonl|segment\.json|index))|` +
+var may = regexp.MustCompile(`^(log/(events\.jsonl(\.queue)?|quarantine/[0-9TZ.a-f-]+)|(log|daemon)/archive/[0-9TZ.-]+/(events\.jsonl|segment\.json|index)|` +
 	`payloads/[0-9a-f]{64}\.json|daemon/(deliveries\.jsonl(\.queue)?|snapshot\.json|index-[-0-9a-f]+))$`)
 
 // leavesNothing makes sure that after a day, and what a daemon does at its start, only what belongs there is in the home.

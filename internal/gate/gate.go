@@ -149,13 +149,15 @@ const leftoverAge = time.Hour
 func (g *Gate) Sweep() (removed int, err error) {
 	before := g.now().Add(-leftoverAge)
 	dirs := []string{g.paths.Payloads, g.paths.Daemon, filepath.Dir(g.paths.Log), g.paths.Quarantine, g.paths.Archive}
-	segments, err := os.ReadDir(g.paths.Archive)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	for _, s := range segments {
-		if s.IsDir() {
-			dirs = append(dirs, filepath.Join(g.paths.Archive, s.Name()))
+	for _, archive := range []string{g.paths.Archive, filepath.Join(g.paths.Daemon, filepath.Base(g.paths.Archive))} {
+		segments, dirErr := os.ReadDir(archive)
+		if !errors.Is(dirErr, fs.ErrNotExist) {
+			err = errors.Join(err, dirErr)
+		}
+		for _, s := range segments {
+			if s.IsDir() {
+				dirs = append(dirs, filepath.Join(archive, s.Name()))
+			}
 		}
 	}
 	for _, dir := range dirs {
