@@ -126,10 +126,6 @@ func (w *Webhook) read(n *node, needed bool) {
 		}
 	}
 	w.SecretFile = n.absPath("secret_file")
-	if needed && !n.has("secret_file") {
-		n.fault("secret_file", "name a file of mode 0600 that holds a random secret; `approvald init` makes one",
-			`is missing, and transport.mode is "webhook"`)
-	}
 	w.Replace = n.boolean("replace")
 	n.rest()
 }

@@ -297,7 +297,6 @@ func TestWebhookModeNeedsItsKeys(t *testing.T) {
 	got := faultLines(t, smallConfig+"[transport]\nmode = \"webhook\"\n")
 	want := []string{
 		`7 transport.webhook.url: is missing, and transport.mode is "webhook"`,
-		`7 transport.webhook.secret_file: is missing, and transport.mode is "webhook"`,
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("faults %q", got)

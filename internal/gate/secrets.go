@@ -12,8 +12,11 @@ import (
 	"github.com/approvald/approvald/internal/transport"
 )
 
-// credential is the name of the systemd credential that holds the bot token (LoadCredential=).
-const credential = "telegram-token"
+// The names of the systemd credentials (LoadCredential=) that hold the bot token and the webhook's secret.
+const (
+	credential       = "telegram-token"
+	secretCredential = "webhook-secret"
+)
 
 // maxSecretBytes is more than any token or webhook secret has.
 const maxSecretBytes = 4096
@@ -47,24 +50,35 @@ func (c Config) readToken() (text, source string, err error) {
 		}
 		return text, source, nil
 	}
-	dir := os.Getenv("CREDENTIALS_DIRECTORY")
-	if !filepath.IsAbs(dir) {
+	source = credentialPath(credential)
+	if source == "" {
 		return "", "", refuse(CodeConfig, "put the token into a file of mode 0600 and name it in telegram.token_file",
 			"%s: no bot token is named: neither telegram.token_file nor telegram.token_env, and no systemd credential %s", c.File, credential)
 	}
-	source = filepath.Join(dir, credential)
 	text, err = readSecret(source, forbidCredential)
 	return text, source, err
 }
 
-// WebhookSecret reads the secret by which calls of the webhook prove that they come from Telegram.
+// credentialPath is where systemd puts a credential of this service (systemd.exec(5)); empty outside of a service that has any.
+func credentialPath(name string) string {
+	if dir := os.Getenv("CREDENTIALS_DIRECTORY"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, name)
+	}
+	return ""
+}
+
+// WebhookSecret reads the secret by which calls of the webhook prove that they come from Telegram: from
+// transport.webhook.secret_file, else the systemd credential webhook-secret.
 func (c Config) WebhookSecret(token transport.Secret) (transport.Secret, error) {
-	file := c.Transport.Webhook.SecretFile
+	file, forbid := c.Transport.Webhook.SecretFile, forbidSecret
+	if file == "" {
+		file, forbid = credentialPath(secretCredential), forbidCredential
+	}
 	if file == "" {
 		return transport.Secret{}, refuse(CodeConfig, "name a file of mode 0600 there; `approvald init` makes one",
-			"%s: transport.webhook.secret_file: is missing", c.File)
+			"%s: transport.webhook.secret_file: is missing, and there is no systemd credential %s", c.File, secretCredential)
 	}
-	text, err := readSecret(file, forbidSecret)
+	text, err := readSecret(file, forbid)
 	if err != nil {
 		return transport.Secret{}, err
 	}

@@ -116,6 +116,19 @@ func TestWebhookSecretIsOfItsOwn(t *testing.T) {
 	writeFile(t, path, canary, 0o600)
 	_, err := cfg.WebhookSecret(token)
 	checkRefused(t, err)
+	t.Setenv("CREDENTIALS_DIRECTORY", "")
 	_, err = Config{}.WebhookSecret(token)
 	checkRefused(t, err)
+	dir := t.TempDir()
+	t.Setenv("CREDENTIALS_DIRECTORY", dir)
+	_, err = Config{}.WebhookSecret(token)
+	checkRefused(t, err)
+	writeFile(t, filepath.Join(dir, "webhook-secret"), "of-systemd", 0o440)
+	if secret, err := (Config{}).WebhookSecret(token); err != nil || secret.Reveal() != "of-systemd" {
+		t.Errorf("credential: %v", err)
+	}
+	writeFile(t, path, "s3cret_-X\n", 0o600)
+	if secret, err := cfg.WebhookSecret(token); err != nil || secret.Reveal() != "s3cret_-X" {
+		t.Errorf("a file that is named comes first: %v", err)
+	}
 }
