@@ -30,12 +30,18 @@ type world struct {
 // newWorld makes a gate whose approver is alice, with a Bot API server.
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	return newWorldWith(t, telegramtest.Options{})
+}
+
+// newWorldWith is newWorld with a Telegram of one's own.
+func newWorldWith(t *testing.T, o telegramtest.Options) *world {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "av-") // t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	w := &world{t: t, dir: dir, bot: telegramtest.RunT(t, telegramtest.Options{})}
+	w := &world{t: t, dir: dir, bot: telegramtest.RunT(t, o)}
 	w.bot.AddUser(telegramtest.User{ID: alice, FirstName: "Alice"})
 	for _, name := range []string{"config/approvald", "run"} {
 		if err := os.MkdirAll(filepath.Join(dir, name), 0o700); err != nil {

@@ -26,7 +26,7 @@ const (
 var layers = [][]string{
 	{"cmd/approvald", "internal/e2e", "internal/service"},
 	{"internal/cli"},
-	{"internal/demo", "internal/demopage", "internal/rehearse"},
+	{"internal/demo", "internal/demopage", "internal/rehearse", "internal/doctor"},
 	{"internal/stage"},
 	{"internal/app"},
 	{"internal/gateapi", "internal/dispatch"},

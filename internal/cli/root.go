@@ -114,7 +114,7 @@ program goes on or stops.`,
 		newRequestCommand(e), newWaitCommand(e), newRunCommand(e), newWithdrawCommand(e),
 		newQueueCommand(e), newShowCommand(e),
 		newApproveCommand(e), newRejectCommand(e), newRevokeCommand(e),
-		newLogCommand(e), newStatusCommand(e), newLeaseCommand(e),
+		newLogCommand(e), newStatusCommand(e), newDoctorCommand(e), newLeaseCommand(e),
 		newCompletionCommand(e), newManCommand(e), newVersionCommand(e),
 	)
 	return root

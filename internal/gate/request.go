@@ -191,7 +191,7 @@ func (r NewRequest) check() error {
 func (r NewRequest) checkLimits() error {
 	switch {
 	case r.TTL != 0 && (r.TTL < MinTTL || r.TTL > MaxTTL):
-		return refuse(CodeInvalidRequest, fmt.Sprintf("give %v to %v", MinTTL, shortDuration(MaxTTL)), "a ttl of %v is out of range", r.TTL)
+		return refuse(CodeInvalidRequest, fmt.Sprintf("give %v to %v", MinTTL, ShortDuration(MaxTTL)), "a ttl of %v is out of range", r.TTL)
 	case r.WaitFor < 0:
 		return refuse(CodeInvalidRequest, "give a positive duration", "a wait of %v is out of range", r.WaitFor)
 	case r.Quorum < 0:

@@ -36,6 +36,11 @@ func (c Config) Token() (transport.Secret, error) {
 	return token, nil
 }
 
+// TokenAt reads the bot token from a file that the configuration does not name, as [Config.Token] reads one that it names.
+func TokenAt(file string) (transport.Secret, error) {
+	return Config{Telegram: Telegram{TokenFile: file}}.Token()
+}
+
 func (c Config) readToken() (text, source string, err error) {
 	switch {
 	case c.Telegram.TokenFile != "":

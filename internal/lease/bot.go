@@ -59,9 +59,7 @@ func acquireBot(botID int64, apiBase, gateHome string, sys *system) (*BotLease, 
 	if err != nil {
 		return nil, err
 	}
-	host := apiHost(apiBase)
-	sum := sha256.Sum256([]byte(host))
-	path := filepath.Join(dir, fmt.Sprintf("bot-%d-%s.lock", botID, hex.EncodeToString(sum[:4])))
+	path := botLockPath(dir, botID, apiBase)
 	k, err := lockBot(&taker{sys: sys, flockPath: path, daemonDir: dir}, botID)
 	if err != nil {
 		return nil, err
@@ -75,6 +73,29 @@ func acquireBot(botID int64, apiBase, gateHome string, sys *system) (*BotLease, 
 		return nil, unavailable(path, "the bot's lock cannot be written", hintFor(err), err)
 	}
 	return &BotLease{fd: k.fd}, nil
+}
+
+func botLockPath(dir string, botID int64, apiBase string) string {
+	sum := sha256.Sum256([]byte(apiHost(apiBase)))
+	return filepath.Join(dir, fmt.Sprintf("bot-%d-%s.lock", botID, hex.EncodeToString(sum[:4])))
+}
+
+// InspectBot tells which gate of this machine has the bot, as far as that can be seen without taking anything: nil
+// when none is seen to have it. It makes nothing and writes nothing.
+func InspectBot(botID int64, apiBase string) *BotHeldError {
+	dir := os.Getenv(lockDirVariable)
+	if dir == "" {
+		dir = usualLockDir()
+	}
+	path := botLockPath(dir, botID, apiBase)
+	// Another process's start or stop may be seen half-way: a lock that lasts is there the second time too.
+	for attempt := 0; lockOwner(procid.Prober{}, path) != 0; attempt++ {
+		if held := botHeld(botID, path); held.Gate != "" || attempt == rereads {
+			return held
+		}
+		time.Sleep(rereadPause)
+	}
+	return nil
 }
 
 // Release gives the bot up. Calling it again does nothing. The file stays: a
@@ -143,20 +164,24 @@ func userRuntimeDir(users string) string {
 	return dir
 }
 
+// usualLockDir is where the bots' locks lie when no variable names a directory.
+func usualLockDir() string {
+	switch runtimeDir := userRuntimeDir("/run/user"); {
+	case os.Getuid() == 0:
+		return "/run/lock/approvald"
+	case runtimeDir != "":
+		return filepath.Join(runtimeDir, "approvald")
+	default:
+		return filepath.Join(os.TempDir(), fmt.Sprintf("approvald-%d", os.Getuid()))
+	}
+}
+
 // botLockDir returns the directory of the bots' locks, made and private.
 func botLockDir() (string, error) {
 	if dir := os.Getenv(lockDirVariable); dir != "" {
 		return chosenLockDir(dir)
 	}
-	var dir string
-	switch runtimeDir := userRuntimeDir("/run/user"); {
-	case os.Getuid() == 0:
-		dir = "/run/lock/approvald"
-	case runtimeDir != "":
-		dir = filepath.Join(runtimeDir, "approvald")
-	default:
-		dir = filepath.Join(os.TempDir(), fmt.Sprintf("approvald-%d", os.Getuid()))
-	}
+	dir := usualLockDir()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", unavailable(dir, "the directory of the bots' locks cannot be made", "set "+lockDirVariable+" to one that can", err)
 	}

@@ -41,6 +41,13 @@ func TestOneGateABot(t *testing.T) {
 		}
 	}
 
+	if seen := InspectBot(77, "https://api.telegram.org/"); seen == nil || seen.Gate != one.home || seen.PID != os.Getpid() {
+		t.Errorf("seen without taking: %+v", seen)
+	}
+	if seen := InspectBot(78, "https://api.telegram.org"); seen != nil {
+		t.Errorf("nobody has bot 78, and %+v is seen", seen)
+	}
+
 	for _, other := range []struct {
 		id   int64
 		base string

@@ -68,6 +68,13 @@ func (r Report) Lines() []string {
 // record cannot be read.
 func Inspect(home string) (Report, error) { return inspect(Options{Home: home}) }
 
+// FilesystemAt names the type of the file system that the path, or the nearest directory of it that exists, is on,
+// and tells whether a lock there may reach this host only.
+func FilesystemAt(path string) (name string, hostOnly bool, err error) {
+	at, err := realSystem().filesystem(existing(path))
+	return at.name, at.remote, err
+}
+
 func inspect(o Options) (Report, error) {
 	t, err := newPlace(o)
 	if err != nil {

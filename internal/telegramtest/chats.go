@@ -50,7 +50,12 @@ func (s *Server) getChatMember(q *request) (any, *apiError) {
 		return nil, err
 	}
 	if id == s.bot.ID {
-		return memberOf(s.bot, c.bot, false), nil
+		m := memberOf(s.bot, c.bot, false)
+		if c.kind == Channel && (c.bot == Administrator || c.bot == Creator) {
+			posts := true
+			m.PostMessages = &posts
+		}
+		return m, nil
 	}
 	p := s.world.people[id]
 	m := c.members[id]

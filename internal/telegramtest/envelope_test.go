@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -160,6 +161,18 @@ func TestGetChat(t *testing.T) {
 	} {
 		if a := b.must(nil, "getChat", "chat_id", id); !strings.Contains(string(a.Result), want) {
 			t.Errorf("%s: %s", id, a.Result)
+		}
+	}
+	s.AddChat(Chat{ID: -1004, Type: Supergroup, Bot: Restricted})
+	s.AddChat(Chat{ID: -1006, Type: Channel, Bot: Administrator})
+	for id, want := range map[string]string{
+		"-10":   `"status":"member"`,
+		"-1004": `"status":"restricted","user":{`,
+		"-1006": `"can_post_messages":true`,
+	} {
+		a := b.must(nil, "getChatMember", "chat_id", id, "user_id", strconv.FormatInt(s.Bot().ID, 10))
+		if !strings.Contains(string(a.Result), want) || strings.Contains(string(a.Result), `"can_send_messages":false`) != (id == "-1004") {
+			t.Errorf("the bot in %s: %s", id, a.Result)
 		}
 	}
 	s.SetMember(-10, Member{User: 112, Status: Administrator, Anonymous: true})

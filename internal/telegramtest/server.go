@@ -254,6 +254,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Unlock()
 	defer s.wg.Done()
 
+	w.Header().Set("Date", s.clock.Now().UTC().Format(http.TimeFormat))
 	if r.Method != http.MethodGet && r.Method != http.MethodPost {
 		s.frontError(w, http.StatusNotImplemented)
 		return

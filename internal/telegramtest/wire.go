@@ -152,6 +152,10 @@ type wireMember struct {
 	Anonymous *bool        `json:"is_anonymous,omitempty"`
 	Until     *int64       `json:"until_date,omitempty"`
 	IsMember  *bool        `json:"is_member,omitempty"`
+	// Of restricted ones, and of a channel's administrators.
+	SendMessages  *bool `json:"can_send_messages,omitempty"`
+	SendDocuments *bool `json:"can_send_documents,omitempty"`
+	PostMessages  *bool `json:"can_post_messages,omitempty"`
 }
 
 func memberOf(u User, status MemberStatus, anonymous bool) wireMember {
@@ -163,6 +167,8 @@ func memberOf(u User, status MemberStatus, anonymous bool) wireMember {
 		out.Anonymous = &anonymous
 	case Restricted:
 		out.Until, out.IsMember = &forever, &member
+		var silent bool
+		out.SendMessages, out.SendDocuments = &silent, &silent
 	case Kicked:
 		out.Until = &forever
 	}

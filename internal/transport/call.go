@@ -110,7 +110,7 @@ func (c *Client) call(ctx context.Context, method string, p tgbotapi.Params, out
 // each call, since that is the only way to give it a context, and so that the
 // token lies in no long-lived structure outside of its Secret.
 func (c *Client) do(ctx context.Context, over *http.Client, method string, out any, request func(*tgbotapi.BotAPI) (*tgbotapi.APIResponse, error)) error {
-	doer := &doer{client: over}
+	doer := &doer{client: over, dated: c.dated}
 	doer.ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(httptrace.GotConnInfo) { doer.connected.Store(true) },
 	})
@@ -213,6 +213,7 @@ type doer struct {
 	// without one it certainly was not executed.
 	connected  atomic.Bool
 	retryAfter time.Duration
+	dated      func(said, read time.Time) // may be nil
 }
 
 // Do implements tgbotapi.HTTPClient. What it returns is a complete JSON object, or
@@ -229,6 +230,9 @@ func (d *doer) Do(r *http.Request) (*http.Response, error) {
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxResponse+1))
 	if err != nil {
 		return nil, fmt.Errorf("reading the answer: %w", err)
+	}
+	if said, err := http.ParseTime(response.Header.Get("Date")); err == nil && d.dated != nil {
+		d.dated(said, time.Now())
 	}
 	if n, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil {
 		d.retryAfter = seconds(n)

@@ -37,6 +37,9 @@ type Options struct {
 	// CallTimeout bounds a call and PollMargin what a poll may take beyond its
 	// hold time. 0 means 30 s and 15 s.
 	CallTimeout, PollMargin time.Duration
+	// Dated is told what Telegram's clock, or that of a front end, said in an answer, and when it was read. The
+	// clock counts whole seconds. nil is nobody.
+	Dated func(said, read time.Time)
 	// Observe is told of every call: its method, the class of its failure or "" for none, how long it took, and the wait that a 429
 	// asked for. nil is nobody. It is called from several goroutines.
 	Observe func(method string, class Class, took, retryAfter time.Duration)
@@ -54,6 +57,7 @@ type Client struct {
 	calls    *http.Client
 	polls    *http.Client
 	observe  func(method string, class Class, took, retryAfter time.Duration)
+	dated    func(said, read time.Time)
 
 	callTimeout, pollMargin time.Duration
 }
@@ -81,6 +85,7 @@ func New(o Options) (*Client, error) {
 		base:        strings.TrimRight(o.APIBase, "/"),
 		botID:       botID,
 		observe:     o.Observe,
+		dated:       o.Dated,
 		redactor:    NewRedactor(append([]Secret{token}, o.Scrub...)...),
 		calls:       newHTTPClient(o.IPv4Only),
 		polls:       newHTTPClient(o.IPv4Only),
@@ -258,6 +263,16 @@ func (c *Client) GetChat(ctx context.Context, chatID int64) (Chat, error) {
 	var chat Chat
 	err := c.call(ctx, "getChat", tgbotapi.Params{"chat_id": strconv.FormatInt(chatID, 10)}, &chat)
 	return chat, err
+}
+
+// GetChatMember tells what somebody, or the bot itself, is in a chat. Telegram need not know it of people who
+// were not seen lately.
+func (c *Client) GetChatMember(ctx context.Context, chatID, userID int64) (ChatMember, error) {
+	var m ChatMember
+	err := c.call(ctx, "getChatMember", tgbotapi.Params{
+		"chat_id": strconv.FormatInt(chatID, 10), "user_id": strconv.FormatInt(userID, 10),
+	}, &m)
+	return m, err
 }
 
 func destination(chatID, threadID, replyTo int64, mustReply, silent bool) tgbotapi.Params {

@@ -172,6 +172,8 @@ func TestCallsOnTheWire(t *testing.T) {
 		"getWebhookInfo": {func(c *Client) error { _, err := c.GetWebhookInfo(ctx); return err }, `{"url":""}`, nil},
 		"deleteWebhook":  {func(c *Client) error { return c.DeleteWebhook(ctx) }, `true`, nil},
 		"getChat":        {func(c *Client) error { _, err := c.GetChat(ctx, -5); return err }, `{"id":-5}`, map[string]string{"chat_id": "-5"}},
+		"getChatMember": {func(c *Client) error { _, err := c.GetChatMember(ctx, -5, 42); return err }, `{"status":"member"}`,
+			map[string]string{"chat_id": "-5", "user_id": "42"}},
 		"getUpdates": {func(c *Client) error {
 			_, err := c.GetUpdates(ctx, GetUpdates{Offset: 8, Limit: 100, Timeout: 2 * time.Second})
 			return err

@@ -66,6 +66,8 @@ func (w *Webhook) handler(ctx context.Context, handle Handler) http.Handler {
 				default:
 				}
 			}
+			// What lacks tells an operator whether a proxy passes the header on; that one is wanted is no secret.
+			rw.Header().Set("WWW-Authenticate", challenge(len(given)))
 			refuse(http.StatusUnauthorized)
 		case w.stopping.Load():
 			refuse(http.StatusServiceUnavailable)
@@ -78,6 +80,27 @@ func (w *Webhook) handler(ctx context.Context, handle Handler) http.Handler {
 			}
 		}
 	})
+}
+
+// What the 401 of a webhook says in WWW-Authenticate.
+const (
+	SecretMissing  = `Secret realm="approvald", error="missing"`  // no secret arrived
+	SecretWrong    = `Secret realm="approvald", error="wrong"`    // one that is not this gate's
+	SecretRepeated = `Secret realm="approvald", error="repeated"` // more than one
+)
+
+// SecretHeader is where Telegram puts the webhook's secret.
+const SecretHeader = secretHeader
+
+func challenge(given int) string {
+	switch given {
+	case 0:
+		return SecretMissing
+	case 1:
+		return SecretWrong
+	default:
+		return SecretRepeated
+	}
 }
 
 // take reads one update and hands it on; it returns the answer's status. 503

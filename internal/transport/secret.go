@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
+	"strings"
 	"sync"
 )
 
@@ -69,6 +71,16 @@ func ParseToken(s string) (Secret, error) {
 		return Secret{}, errors.New("not a bot token: expected digits, a colon, then letters, digits, _ or - as @BotFather gives it")
 	}
 	return NewSecret(s), nil
+}
+
+// BotID is the number in front of a token's colon, which is no secret; 0 of what is no token.
+func BotID(token Secret) int64 {
+	number, _, _ := strings.Cut(token.Reveal(), ":")
+	id, err := strconv.ParseInt(number, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return id
 }
 
 // ParseWebhookSecret checks a webhook secret against what setWebhook accepts

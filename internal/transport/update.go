@@ -24,6 +24,24 @@ type Chat struct {
 	Username  string `json:"username"`
 	FirstName string `json:"first_name"`
 	IsForum   bool   `json:"is_forum"`
+	// Permissions are what ordinary members of a group may do; of [Client.GetChat] alone, and nil elsewhere.
+	Permissions *ChatPermissions `json:"permissions"`
+}
+
+// ChatPermissions are the rights of a group's ordinary members that a gate needs.
+type ChatPermissions struct {
+	SendMessages  bool `json:"can_send_messages"`
+	SendDocuments bool `json:"can_send_documents"`
+}
+
+// ChatMember is what somebody is in a chat.
+type ChatMember struct {
+	// Status is creator, administrator, member, restricted, left or kicked.
+	Status string `json:"status"`
+	// SendMessages and SendDocuments are set of restricted ones alone, PostMessages of a channel's administrators.
+	SendMessages  bool `json:"can_send_messages"`
+	SendDocuments bool `json:"can_send_documents"`
+	PostMessages  bool `json:"can_post_messages"`
 }
 
 // Update is one thing that Telegram tells. One of Tap, Message and Chat is set;

@@ -119,6 +119,18 @@ func TestWebhookPosts(t *testing.T) {
 	}
 }
 
+// The 401 says what lacks, for whoever looks at a proxy, and nothing of what would be right.
+func TestWebhookSaysWhatLacks(t *testing.T) {
+	for want, secrets := range map[string][]string{SecretMissing: nil, SecretWrong: {"x"}, SecretRepeated: {hookSecret, hookSecret}} {
+		w := newTestWebhook(t, newTestClient(t, ""))
+		rec := httptest.NewRecorder()
+		w.handler(t.Context(), func(context.Context, Update) error { return nil }).ServeHTTP(rec, post(hookPath, nil, secrets...))
+		if got := rec.Header().Get("WWW-Authenticate"); got != want || strings.Contains(got, hookSecret) {
+			t.Errorf("%d secrets: %q, want %q", len(secrets), got, want)
+		}
+	}
+}
+
 func TestWebhookAnswers503UntilStored(t *testing.T) {
 	w := newTestWebhook(t, newTestClient(t, ""))
 	full := errors.New("no space left on device")
