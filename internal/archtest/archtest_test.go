@@ -29,7 +29,7 @@ var layers = [][]string{
 	{"internal/demo", "internal/demopage", "internal/rehearse", "internal/doctor"},
 	{"internal/stage"},
 	{"internal/app"},
-	{"internal/gateapi", "internal/dispatch"},
+	{"internal/gateapi", "internal/dispatch", "internal/pairing"},
 	{"internal/gate"},
 	{"internal/transport", "internal/lease", "internal/approvallog", "internal/metrics"},
 	{

@@ -148,7 +148,11 @@ func (c *Client) GetUpdates(ctx context.Context, g GetUpdates) ([]json.RawMessag
 	p.AddNonZero64("offset", g.Offset)
 	p.AddNonZero("limit", g.Limit)
 	p.AddNonZero("timeout", int(g.Timeout/time.Second))
-	ctx, cancel := context.WithTimeout(ctx, g.Timeout+c.pollMargin)
+	return c.getUpdates(ctx, p, g.Timeout)
+}
+
+func (c *Client) getUpdates(ctx context.Context, p tgbotapi.Params, hold time.Duration) ([]json.RawMessage, error) {
+	ctx, cancel := context.WithTimeout(ctx, hold+c.pollMargin)
 	defer cancel()
 	var updates []json.RawMessage
 	err := c.do(ctx, c.polls, "getUpdates", &updates, func(bot *tgbotapi.BotAPI) (*tgbotapi.APIResponse, error) {
@@ -159,6 +163,17 @@ func (c *Client) GetUpdates(ctx context.Context, g GetUpdates) ([]json.RawMessag
 		c.polls.CloseIdleConnections()
 	}
 	return updates, err
+}
+
+// Peek returns the oldest updates that wait, at most 100, and leaves them where they are: it confirms nothing. In the place of
+// one that polls for good it would show the same ones for ever. The list of wanted kinds stays as an earlier
+// program left it, unless subscribe is set.
+func (c *Client) Peek(ctx context.Context, subscribe bool) ([]json.RawMessage, error) {
+	p := tgbotapi.Params{}
+	if subscribe {
+		p["allowed_updates"] = toJSON(allowedUpdates)
+	}
+	return c.getUpdates(ctx, p, 0)
 }
 
 // GetWebhookInfo tells what webhook is registered, if any.

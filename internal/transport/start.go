@@ -37,6 +37,11 @@ type RegistrationError struct {
 	Host string
 }
 
+// NewRegistrationError refuses mode because of a webhook that is registered.
+func NewRegistrationError(mode, webhookURL string) *RegistrationError {
+	return &RegistrationError{Mode: mode, Host: hostOf(webhookURL)}
+}
+
 // Error implements error.
 func (e *RegistrationError) Error() string {
 	if e.Mode == "webhook" {
@@ -72,7 +77,7 @@ func CheckStart(ctx context.Context, c *Client, o StartOptions) (StartReport, er
 	case o.Mode == "webhook" && (own || o.Replace):
 		return report, nil
 	case o.Mode == "webhook" || !own:
-		return report, &RegistrationError{Mode: o.Mode, Host: hostOf(registered)}
+		return report, NewRegistrationError(o.Mode, registered)
 	}
 	if err := c.DeleteWebhook(ctx); err != nil {
 		return report, fmt.Errorf("removing this gate's own webhook: %w", err)
