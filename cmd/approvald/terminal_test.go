@@ -24,8 +24,13 @@ type terminal struct {
 
 func (w *world) terminal(args ...string) *terminal {
 	w.t.Helper()
+	return w.terminalWith(w.env, args...)
+}
+
+func (w *world) terminalWith(env []string, args ...string) *terminal {
+	w.t.Helper()
 	x := &terminal{t: w.t, cmd: exec.Command("approvald", args...), seen: &output{more: make(chan struct{}, 1)}, done: make(chan struct{})}
-	x.cmd.Env, x.cmd.Dir = w.env, w.dir
+	x.cmd.Env, x.cmd.Dir = env, w.dir
 	tty, err := pty.Start(x.cmd)
 	if err != nil {
 		w.t.Fatal(err)

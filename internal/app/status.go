@@ -38,6 +38,7 @@ func (a *App) status(ctx context.Context) (gateapi.Status, error) {
 		Pending:   pending,
 		Unsettled: stats.Unsettled,
 		Config:    a.inForce.status(),
+		Limits:    gateapi.LimitsOf(a.config().Requests),
 	}
 	a.mu.Lock()
 	r, trouble := a.receiver, a.trouble

@@ -55,7 +55,9 @@ func newDecideCommand(e *env, verb, short string, verdict dispatch.Verdict) *cob
 		Use:   verb + " KEY --as human:NAME",
 		Short: short,
 		Long:  short + ".\n\n" + deskLong,
-		Args:  exactArgs(1),
+		Example: "  approvald " + verb + ` deploy:api#41 --as human:alice
+  approvald ` + verb + ` deploy:api#41 --as human:alice --note "agreed in the stand-up"`,
+		Args: exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := e.openDesk(verb, flags.as)
 			if err != nil {
@@ -82,10 +84,11 @@ func newDecideCommand(e *env, verb, short string, verdict dispatch.Verdict) *cob
 func newRevokeCommand(e *env) *cobra.Command {
 	var flags deskFlags
 	cmd := &cobra.Command{
-		Use:   "revoke KEY --as human:NAME",
-		Short: "Take back a grant that was not used yet, at a terminal",
-		Long:  "Take back a grant that was not used yet.\n\n" + deskLong,
-		Args:  exactArgs(1),
+		Use:     "revoke KEY --as human:NAME",
+		Short:   "Take back a grant that was not used yet, at a terminal",
+		Long:    "Take back a grant that was not used yet.\n\n" + deskLong,
+		Example: `  approvald revoke deploy:api#41 --as human:alice --note "the window has closed"`,
+		Args:    exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := e.openDesk(verbRevoke, flags.as)
 			if err != nil {
@@ -239,6 +242,6 @@ func (e *env) confirm(ctx context.Context, d desk, verb, key string, yes bool) e
 	case "y", "yes":
 		return nil
 	default:
-		return &gate.Error{Code: "not-confirmed", Message: "nothing was decided: the answer was not y"}
+		return &gate.Error{Code: codeNotConfirmed, Message: "nothing was decided: the answer was not y"}
 	}
 }

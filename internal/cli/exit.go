@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,6 +52,9 @@ var exitByState = map[approvallog.State]int{
 // codeUsage is the code of a command line that cannot be meant.
 const codeUsage = "usage"
 
+// codeNotConfirmed is the code of a decision at a terminal that was not confirmed.
+const codeNotConfirmed = "not-confirmed"
+
 // exitByCode is the exit code of each refusal; a code that is not listed is
 // exitFailure.
 var exitByCode = map[string]int{
@@ -67,6 +71,19 @@ var exitByCode = map[string]int{
 	lease.CodeBotOwned:          exitLeaseHeld,
 	lease.CodeUnavailable:       exitLeaseLost,
 	gate.CodeFenced:             exitLeaseLost,
+}
+
+// findCause is what to do next when nothing better is known.
+const findCause = "what may be in the way is found with: approvald doctor"
+
+// hintByCode is what to do next about a refusal that does not say so itself.
+var hintByCode = map[string]string{
+	gate.CodeInvalidRequest: "see how it is meant with: approvald request --help",
+	gate.CodeAlreadyDecided: "nothing was changed; see it with: approvald show KEY",
+	gate.CodeNotGranted:     "see how it stands with: approvald show KEY",
+	gate.CodeWrongIdentity:  "only who asked may do this",
+	codeNotConfirmed:        "type y to go on, or give --yes",
+	codeUsage:               "see how it is meant with --help",
 }
 
 // outcomeError ends a verb that has said everything already: the code is all
@@ -143,12 +160,12 @@ func describe(err error) failure {
 	} else if errors.Is(err, approvallog.ErrCorrupt) {
 		f.code, f.hint = gate.CodeLogCorrupt, "look at the damage with: approvald log verify"
 	} else if errors.Is(err, approvallog.ErrTorn) {
-		f.code = gate.CodeLogTorn
+		f.code, f.hint = gate.CodeLogTorn, "the next append moves the torn bytes to quarantine; look at them with: approvald log verify"
 	} else if errors.Is(err, context.DeadlineExceeded) {
-		f.code = "timeout"
+		f.code, f.hint = "timeout", "try again; what may be in the way is found with: approvald doctor"
 	}
-	if f.code == gate.CodeInternal && f.hint == "" {
-		f.hint = gate.MachineHint(err)
+	if f.hint == "" && leaseCode(err) == "" { // those say themselves what to do
+		f.hint = cmp.Or(gate.MachineHint(err), hintByCode[f.code], findCause)
 	}
 	if e, ok := errors.AsType[*gate.ConfigError](err); ok {
 		for _, fault := range e.Faults {

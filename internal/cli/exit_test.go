@@ -128,3 +128,29 @@ func TestReadmeListsTheExitCodes(t *testing.T) {
 		t.Error("the README does not say what run adds")
 	}
 }
+
+// Whatever is refused, the person is told what to do next, also where the refusal itself does not say it.
+func TestEveryFailureSaysWhatNow(t *testing.T) {
+	for code := range exitByCode {
+		for _, err := range []error{&gate.Error{Code: code, Message: "m"}, fmt.Errorf("doing: %w", &gate.Error{Code: code, Message: "m"})} {
+			if f := describe(err); f.hint == "" {
+				t.Errorf("%s: no hint", code)
+			}
+		}
+	}
+	for name, err := range map[string]error{
+		"unknown": errors.New("x"), "machine": fmt.Errorf("write: %w", syscall.ENOSPC), "torn": approvallog.ErrTorn, "corrupt": &approvallog.CorruptError{},
+		"time": context.DeadlineExceeded, "usage": usagef("approvald --help", "x"),
+	} {
+		if f := describe(err); f.hint == "" || strings.HasSuffix(f.hint, ".") {
+			t.Errorf("%s: hint %q", name, f.hint)
+		}
+	}
+	for name, err := range map[string]error{
+		"held": &lease.HeldError{Code: lease.CodePollerRunning}, "bot": &lease.BotHeldError{Code: lease.CodeBotOwned},
+	} {
+		if f := describe(err); !strings.Contains(f.message, "stop that ") {
+			t.Errorf("%s: %q does not say what to do", name, f.message)
+		}
+	}
+}

@@ -10,7 +10,9 @@ func newLeaseCommand(e *env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "lease",
 		Short: "Show who holds the gate's lease and why we think so; takes nothing",
-		Args:  exactArgs(0),
+		Example: `  approvald lease
+  approvald lease --json | jq -r .verdict`,
+		Args: exactArgs(0),
 		RunE: func(*cobra.Command, []string) error {
 			cfg, err := e.loadConfig()
 			if err != nil {

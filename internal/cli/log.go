@@ -26,7 +26,9 @@ func newLogCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "log",
 		Short: "Verify, follow, export and archive the approval log",
-		Args:  cobra.ArbitraryArgs,
+		Example: `  approvald log verify
+  approvald log tail -f`,
+		Args: cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usagef("approvald log verify", "log needs one of verify, tail, export, archive")
@@ -70,6 +72,8 @@ that is printed and give it to --head the next time; it may lie in the archive b
 
 Archived segments are verified too: each by itself, against its seal, and the links
 from one to the next.`,
+		Example: `  approvald log verify
+  approvald log verify --semantic --head 412:9f2c01d4b3a75e8890ffab3160c2d17e4b5a6978c0d1e2f30415263748596a7b`,
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := e.loadConfig()
@@ -252,7 +256,9 @@ func newLogTailCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tail",
 		Short: "Print the last records, and with -f those to come",
-		Args:  exactArgs(0),
+		Example: `  approvald log tail -n 20
+  approvald log tail -f --json | jq .event`,
+		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if lines < 0 {
 				return usagef("-n 10", "-n %d: give a number of records", lines)
@@ -352,6 +358,8 @@ and decisions for an auditor. --from and --to take a record's number or a time
 (2006-01-02 or RFC 3339). Archived records come first, and numbers count over all:
 they are those that log tail and show print. In JSON lines each segment begins anew
 with record 1. The head that proves where the export ends goes to stderr.`,
+		Example: `  approvald log export > log.jsonl
+  approvald log export --format csv --from 2026-08-01 --to 2026-08-31 > august.csv`,
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts := approvallog.ExportOptions{Format: approvallog.ExportFormat(format)}

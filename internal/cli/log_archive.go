@@ -32,6 +32,8 @@ are answered as before, log verify and log export go through them.
 A daemon and waiting programs may run meanwhile. While a request is pending, or
 a follow-up is still to be asked for, nothing is archived, unless --carry lets it
 go on in the new log.`,
+		Example: `  approvald log archive
+  approvald log archive --carry`,
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := e.loadConfig()

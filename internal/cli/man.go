@@ -20,10 +20,11 @@ var manAbout string
 func newManCommand(e *env) *cobra.Command {
 	var dir, configuration, date string
 	cmd := &cobra.Command{
-		Use:    "man --dir DIR",
-		Short:  "Write the manual pages",
-		Hidden: true,
-		Args:   exactArgs(0),
+		Use:     "man --dir DIR",
+		Short:   "Write the manual pages",
+		Hidden:  true,
+		Example: `  approvald man --dir /usr/local/share/man`,
+		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if dir == "" {
 				return usagef("approvald man --dir DIR", "--dir is missing")

@@ -14,7 +14,9 @@ func newQueueCommand(e *env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "queue",
 		Short: "List the requests that wait for a person",
-		Args:  exactArgs(0),
+		Example: `  approvald queue
+  approvald queue --json | jq -r ".[].key"`,
+		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ops, done, err := e.ops(true)
 			if err != nil {

@@ -78,6 +78,9 @@ func newRoot(e *env) *cobra.Command {
 on a phone in Telegram with the exact bytes that are about to be used, a person taps
 Approve or Reject, the decision lands in a tamper-evident log, and the waiting
 program goes on or stops.`,
+		Example: `  approvald demo
+  approvald run restart-41 --class deploy.production -- kubectl -n prod rollout restart deploy/api
+  approvald doctor`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.ArbitraryArgs,
@@ -122,8 +125,9 @@ program goes on or stops.`,
 
 func newHelpCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "help [COMMAND]",
-		Short: "Explain a command",
+		Use:     "help [COMMAND]",
+		Short:   "Explain a command",
+		Example: "  approvald help request",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			about, rest, err := cmd.Root().Find(args)
 			if err != nil || (about == cmd.Root() && len(rest) > 0) {

@@ -25,6 +25,8 @@ func newShowCommand(e *env) *cobra.Command {
 
 With --payload the bound bytes alone go to stdout: a file's or a text's own bytes,
 else the canonical JSON. Compare them before you use what was approved.`,
+		Example: `  approvald show deploy:api#41
+  approvald show deploy:api#41 --payload | diff - plan.json`,
 		Args: exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if bound && e.json {
@@ -150,11 +152,11 @@ func irreversible(r approvallog.Request) string {
 }
 
 func remaining(r approvallog.Request) string {
-	left := time.Until(r.ExpiresAt).Round(time.Second)
+	left := time.Until(r.ExpiresAt)
 	if r.State != approvallog.StatePending || left <= 0 {
 		return ""
 	}
-	return fmt.Sprintf(" (%s left)", left)
+	return fmt.Sprintf(" (%s left)", about(left))
 }
 
 // stateText says in words how a request stands and by whom.

@@ -18,16 +18,29 @@ import (
 )
 
 func newStatusCommand(e *env) *cobra.Command {
-	return &cobra.Command{
+	var watch bool
+	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show how the gate is doing, whether or not its daemon runs",
-		Args:  exactArgs(0),
+		Long: `Show how the gate is doing, whether or not its daemon runs: who holds it, when it
+last heard from Telegram, what waits for a person, what nobody was shown, what is
+wrong and which limits are in force.
+
+With --watch the screen is kept up to date until Ctrl-C. With --json as well, one
+JSON value is printed for each change, also into a pipe.`,
+		Example: `  approvald status
+  approvald status --watch
+  approvald status --watch --json | jq .transport.healthy`,
+		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ops, done, err := e.ops(true)
 			if err != nil {
 				return err
 			}
 			defer done()
+			if watch {
+				return e.watchStatus(cmd.Context(), ops)
+			}
 			st, err := ops.Status(cmd.Context())
 			if err != nil {
 				return err
@@ -35,13 +48,22 @@ func newStatusCommand(e *env) *cobra.Command {
 			if e.json {
 				return e.ui.emit(st)
 			}
-			e.printStatus(st)
+			waiting, err := ops.List(cmd.Context())
+			if err != nil {
+				return err
+			}
+			e.printStatus(st, waiting)
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&watch, "watch", false, "keep the screen up to date until Ctrl-C; with --json print each change")
+	return cmd
 }
 
-func (e *env) printStatus(st gateapi.Status) {
+// maxWaiting is how many pending requests a status names; queue lists them all.
+const maxWaiting = 10
+
+func (e *env) printStatus(st gateapi.Status, waiting []approvallog.Request) {
 	e.ui.line("gate        %s", st.Gate)
 	if h := st.Holder; h != nil {
 		e.ui.line("daemon      pid %d, %s, since %s, epoch %d", h.PID, h.Mode, stamp(h.Since), h.Epoch)
@@ -54,7 +76,7 @@ func (e *env) printStatus(st gateapi.Status) {
 	}
 	last := "no exchange with Telegram yet"
 	if t := st.Transport.LastSuccess; t != nil {
-		last = fmt.Sprintf("last exchange %s ago", time.Since(*t).Round(time.Second))
+		last = fmt.Sprintf("last exchange %s ago", about(time.Since(*t)))
 	}
 	e.ui.line("transport   %s, %s, %s", st.Transport.Mode, e.ui.bold(health), last)
 	if st.Transport.Error != "" {
@@ -70,7 +92,17 @@ func (e *env) printStatus(st gateapi.Status) {
 	for _, t := range st.Troubles {
 		e.ui.line("trouble     %s: %s, since %s", e.ui.bold(t.Code), t.Text, stamp(t.Since))
 	}
+	if l := st.Limits; l != nil {
+		e.ui.line("limits      %s to decide, %s, %d pending", l.TTL, count(l.Quorum, "approver"), l.MaxPending)
+		e.ui.line("            of one asker: %d pending, %d an hour", l.MaxPendingOfOne, l.PerRequesterPerHour)
+	}
 	e.ui.line("pending     %d", st.Pending)
+	for _, r := range waiting[:min(len(waiting), maxWaiting)] {
+		e.ui.line("  %s: asked %s ago, %s left", r.Key, about(time.Since(r.RequestedAt)), about(time.Until(r.ExpiresAt)))
+	}
+	if more := len(waiting) - maxWaiting; more > 0 {
+		e.ui.line("  and %d more; see them with: approvald queue", more)
+	}
 	e.ui.line("unsettled   %d", st.Unsettled)
 	e.ui.line("undelivered %d", st.UndeliveredTotal)
 	for _, u := range st.Undelivered {
@@ -79,6 +111,15 @@ func (e *env) printStatus(st gateapi.Status) {
 	if more := st.UndeliveredTotal - len(st.Undelivered); more > 0 {
 		e.ui.line("  and %d more", more)
 	}
+}
+
+// about writes a time that has passed, or is left, as people say it: to the second below an hour, else to the minute.
+func about(d time.Duration) string {
+	to := time.Second
+	if d >= time.Hour {
+		to = time.Minute
+	}
+	return gate.ShortDuration(max(0, d).Round(to))
 }
 
 // printConfig tells of a configuration that is not wholly in force.
@@ -100,7 +141,10 @@ func (e *env) printConfig(c *gateapi.Config) {
 // offlineStatus is the status of a gate whose daemon does not answer, from its
 // files alone. obstacle is what keeps us from the daemon, where that is known.
 func offlineStatus(ctx context.Context, cfg gate.Config, g *gate.Gate, obstacle string) (gateapi.Status, error) {
-	st := gateapi.Status{Gate: cfg.Gate, Transport: gateapi.Transport{Mode: cfg.Transport.Mode, Error: "no daemon runs"}}
+	st := gateapi.Status{
+		Gate: cfg.Gate, Transport: gateapi.Transport{Mode: cfg.Transport.Mode, Error: "no daemon runs"},
+		Limits: gateapi.LimitsOf(cfg.Requests),
+	}
 	rep, err := lease.Inspect(cfg.Home)
 	if err != nil {
 		return st, err

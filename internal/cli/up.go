@@ -25,6 +25,8 @@ requests and record decisions, until SIGTERM or SIGINT. A second signal ends it 
 once; the log is whole after that too.
 
 Exactly one daemon serves a gate. A refusal to start is one line on stderr.`,
+		Example: `  approvald up
+  approvald up --gate prod --standby`,
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			e.ui.oneLine = true

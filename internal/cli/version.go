@@ -9,9 +9,10 @@ import (
 
 func newVersionCommand(e *env) *cobra.Command {
 	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  exactArgs(0),
+		Use:     "version",
+		Short:   "Print the version",
+		Example: `  approvald version`,
+		Args:    exactArgs(0),
 		RunE: func(*cobra.Command, []string) error {
 			v := buildVersion(e.version)
 			if e.json {

@@ -55,7 +55,9 @@ func newWaitCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "wait KEY",
 		Short: "Wait for the answer to a request; any number of programs may, any number of times",
-		Args:  exactArgs(1),
+		Example: `  approvald wait deploy:api#41 --timeout 10m
+  approvald wait deploy:api#41 --timeout 10m --withdraw-on-timeout --json`,
+		Args: exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := flags.check(cmd); err != nil {
 				return err

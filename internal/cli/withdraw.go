@@ -13,9 +13,10 @@ import (
 func newWithdrawCommand(e *env) *cobra.Command {
 	var as, reason string
 	cmd := &cobra.Command{
-		Use:   "withdraw KEY --reason cancelled|superseded|timeout",
-		Short: "Take a pending request back; only who made it can",
-		Args:  exactArgs(1),
+		Use:     "withdraw KEY --reason cancelled|superseded|timeout",
+		Short:   "Take a pending request back; only who made it can",
+		Example: `  approvald withdraw deploy:api#41 --reason cancelled`,
+		Args:    exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case reason == "":

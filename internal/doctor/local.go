@@ -292,12 +292,26 @@ func (p *patient) mendSecret(file string, err error, write string) string {
 
 func lookAtSecret(_ context.Context, p *patient) verdict {
 	file := p.cfg.Transport.Webhook.SecretFile
+	if file == "" && os.Getenv("CREDENTIALS_DIRECTORY") == "" && p.unitToken() != "" {
+		return moot("it is a credential of the systemd unit, which only the daemon has")
+	}
 	secret, err := p.cfg.WebhookSecret(p.token)
 	if err != nil {
-		return failed(err.Error(), p.mendSecret(file, err, "(umask 077; openssl rand -hex 32 >"+quote(file)+")"))
+		return failed(err.Error(), p.mendSecret(file, err, newSecret(file)))
 	}
 	p.secrets = append(p.secrets, secret)
+	if file == "" {
+		file = "the systemd credential"
+	}
 	return fine(file + " holds one")
+}
+
+// newSecret is the command that makes a webhook secret in the file, or in a new one when the configuration names none.
+func newSecret(file string) string {
+	if file == "" {
+		return "approvald init --force"
+	}
+	return "(umask 077; openssl rand -hex 32 >" + quote(file) + ")"
 }
 
 func count(n int, what string) string {

@@ -71,6 +71,24 @@ type Status struct {
 	Troubles []Trouble `json:"troubles"`
 	// Config is the configuration that the daemon goes by, nil when none answers.
 	Config *Config `json:"config,omitempty"`
+	// Limits hold for requests that no rule narrows; nil from a daemon of an older version.
+	Limits *Limits `json:"limits,omitempty"`
+}
+
+// Limits are the limits in force.
+type Limits struct {
+	TTL                 string `json:"ttl"` // how long a request may be decided, as "24h"
+	Quorum              int    `json:"quorum"`
+	MaxPending          int    `json:"max_pending"`
+	MaxPendingOfOne     int    `json:"max_pending_of_one"` // asker
+	PerRequesterPerHour int    `json:"per_requester_per_hour"`
+}
+
+// LimitsOf are the limits of a configuration.
+func LimitsOf(l gate.Limits) *Limits {
+	return &Limits{
+		TTL: gate.ShortDuration(l.TTL), Quorum: l.Quorum, MaxPending: l.MaxPending, MaxPendingOfOne: l.PendingShare(), PerRequesterPerHour: l.PerRequesterPerHour,
+	}
 }
 
 // Config is how a daemon stands to its configuration file.
