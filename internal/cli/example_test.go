@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -37,6 +39,34 @@ func TestEveryVerbHasAnExampleThatParses(t *testing.T) {
 	walk(nil, root)
 	if seen < 25 {
 		t.Errorf("only %d examples were seen", seen)
+	}
+}
+
+// So is every command that the documents show behind a prompt.
+func TestEveryCommandInTheDocumentsParses(t *testing.T) {
+	files, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, file := range append(files, "../../README.md") {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(strings.ReplaceAll(string(text), "\\\n", "")) {
+			cmd, ok := strings.CutPrefix(strings.TrimSpace(line), "$ ")
+			if !ok {
+				continue
+			}
+			for _, args := range approvaldIn(cmd) {
+				seen++
+				parses(t, filepath.Base(file)+": "+cmd, args)
+			}
+		}
+	}
+	if seen < 15 {
+		t.Errorf("only %d commands were seen", seen)
 	}
 }
 
