@@ -3,6 +3,7 @@ package cli
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -61,6 +62,7 @@ func TestEveryCommandInTheDocumentsParses(t *testing.T) {
 			}
 			for _, args := range approvaldIn(cmd) {
 				seen++
+				args = slices.DeleteFunc(args, func(a string) bool { return a == "..." }) // left out by the document
 				parses(t, filepath.Base(file)+": "+cmd, args)
 			}
 		}
