@@ -37,7 +37,7 @@ func (w *world) doctor(want int) []finding {
 	if err := json.Unmarshal([]byte(p.out.String()), &list); err != nil {
 		w.t.Fatalf("%v: %s", err, p.out)
 	}
-	if len(list) != 15 {
+	if len(list) != 16 {
 		w.t.Errorf("%d checks: %s", len(list), p.out)
 	}
 	for _, f := range list {
@@ -262,6 +262,35 @@ func TestThingsBrokenOnPurpose(t *testing.T) {
 			},
 			check: "journal", what: "the delivery journal is damaged, not the approval log", repair: "mv ~/state/approvald/default/.approval/daemon/deliveries.jsonl ",
 			repaired: func(w *world, repair string) { w.sh(repair, "") },
+		},
+		"configuration that the daemon has not read": {
+			breakIt: func(t *testing.T, w *world) {
+				w.up()
+				w.write(config, w.read(config)+"[requests]\nttl = \"2h\"\n")
+			},
+			check: "daemon", what: "it goes by an older text of the configuration", repair: "kill -HUP ",
+			repaired: func(w *world, repair string) {
+				w.sh(repair, "")
+				w.until(`"ttl":"2h"`, "status", "--json")
+			},
+		},
+		"configuration that takes a restart": {
+			breakIt: func(t *testing.T, w *world) {
+				p := w.up()
+				w.write(config, w.read(config)+"[metrics]\nlisten = \"unix:"+w.dir+"/run/m.sock\"\n")
+				p.signal(syscall.SIGHUP)
+				w.until("needs a restart", "status")
+			},
+			check: "daemon", what: "until it is restarted, for metrics.listen", repair: "kill -TERM ",
+		},
+		"chat that was closed": {
+			breakIt: func(t *testing.T, w *world) {
+				w.up()
+				w.bot.Phone(alice).Block()
+				ask(w, "k")
+				w.until("chat-unreachable", "status")
+			},
+			check: "daemon", what: "chat-unreachable: ", repair: "approvald status",
 		},
 		"mode of the log": {
 			breakIt: func(t *testing.T, w *world) {

@@ -70,6 +70,7 @@ const (
 	checkPollers       = "pollers"
 	checkLog           = "log"
 	checkJournal       = "journal"
+	checkDaemon        = "daemon"
 	checkUnit          = "unit"
 	checkProxy         = "proxy"
 )
@@ -89,6 +90,7 @@ var checks = []check{
 	{checkPollers, []string{checkToken}, nil, lookAtPollers},
 	{checkLog, []string{checkConfiguration}, nil, lookAtLog},
 	{checkJournal, []string{checkConfiguration}, nil, lookAtJournal},
+	{checkDaemon, []string{checkConfiguration}, nil, lookAtDaemon},
 	{checkUnit, nil, nil, lookAtUnit},
 	{checkProxy, []string{checkConfiguration}, polls, lookAtProxy},
 }
@@ -105,11 +107,17 @@ func Names() []string {
 // limit bounds a whole run.
 const limit = 13 * time.Second
 
+// remoteLimit bounds what is asked of Telegram, so that a slow network leaves time for what is on this machine.
+const remoteLimit = 8 * time.Second
+
 // Run makes all checks in order and tells report of each as soon as it is made. report may be nil.
 func Run(ctx context.Context, o Options, report func(Finding)) []Finding {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	p := newPatient(o)
+	remote, stop := context.WithTimeout(ctx, remoteLimit)
+	defer stop()
+	p.remote = remote
 	var list []Finding
 	ended := make(map[string]end)
 	for _, c := range checks {

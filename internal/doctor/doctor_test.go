@@ -152,6 +152,24 @@ func TestUnit(t *testing.T) {
 	}
 }
 
+// A gate that has a service is started and restarted by it.
+func TestAServiceIsStartedBySystemd(t *testing.T) {
+	p := newPatient(Options{Gate: "prod", Systemctl: func(context.Context, ...string) (string, error) {
+		return "UnitFileState=enabled\nMainPID=77\n", nil
+	}})
+	for _, tc := range [][2]string{
+		{p.up(t.Context()), "sudo systemctl restart approvald@prod.service"},
+		{p.restart(t.Context(), 77), "sudo systemctl restart approvald@prod.service"},
+		{p.reload(t.Context(), 77), "sudo systemctl reload approvald@prod.service"},
+		{p.restart(t.Context(), 78), "kill -TERM 78 && approvald up --gate prod"},
+		{p.reload(t.Context(), 78), "kill -HUP 78"},
+	} {
+		if tc[0] != tc[1] {
+			t.Errorf("%q, want %q", tc[0], tc[1])
+		}
+	}
+}
+
 // An id of a person or chat, a name of a host, an address, a secret: whatever says it, it is not passed on.
 func TestWhatIsSaidIsPublic(t *testing.T) {
 	o := newGate(t, `[transport]
@@ -256,3 +274,36 @@ func TestTheSecretIsNotPosted(t *testing.T) {
 type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// A slow Telegram leaves time for what is on this machine.
+func TestASlowTelegramLeavesTimeForTheRest(t *testing.T) {
+	o := newGate(t, "")
+	p := newPatient(o)
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	p.remote, p.telegram = over, quiet{}
+	for name, run := range map[string]func(context.Context, *patient) verdict{"chat": lookAtChat, "webhook": lookAtWebhook} {
+		if v := run(t.Context(), p); v.status != NotApplicable || v.what != slow {
+			t.Errorf("%s: %+v", name, v)
+		}
+	}
+	if limit-remoteLimit < daemonLimit+2*time.Second {
+		t.Errorf("%s of %s for Telegram leaves too little", remoteLimit, limit)
+	}
+}
+
+// A command that is pasted leads to the files that it names, however their names are written.
+func TestRepairsCanBePasted(t *testing.T) {
+	p := newPatient(Options{Gate: gate.DefaultGate})
+	t.Setenv("HOME", "/home/alice")
+	for path, want := range map[string]string{
+		"/home/alice/a b/token":   "chmod 600 ~/'a b/token'",
+		"/home/alice/token":       "chmod 600 ~/token",
+		"/srv/it's/token":         `chmod 600 '/srv/it'\''s/token'`,
+		"/srv/run-2413584285/tok": "chmod 600 /srv/run-2413584285/tok",
+	} {
+		if got := p.public("chmod 600 " + quote(path)); got != want {
+			t.Errorf("%s: %s, want %s", path, got, want)
+		}
+	}
+}

@@ -221,7 +221,7 @@ func judgeFile(path string, info, home fs.FileInfo, homePath string) (verdict, b
 	of, okHome := home.Sys().(*syscall.Stat_t)
 	if ok && okHome && own.Uid != of.Uid {
 		return failed(fmt.Sprintf("%s: belongs to uid %d, and the gate's home to uid %d, whose daemon cannot use it", path, own.Uid, of.Uid),
-			"sudo chown --reference="+quote(homePath)+" "+quote(path)), true
+			"sudo chown --reference "+quote(homePath)+" "+quote(path)), true
 	}
 	return verdict{}, false
 }

@@ -58,6 +58,7 @@ type patient struct {
 	tokenFile string // empty when it comes from elsewhere
 	secrets   []transport.Secret
 	telegram  Telegram
+	remote    context.Context // of all calls to Telegram together
 	botID     int64
 	abandoned bool
 

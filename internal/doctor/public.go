@@ -28,7 +28,8 @@ var patterns = sync.OnceValue(func() (p struct{ number, address, token *regexp.R
 // names and addresses of other machines replaced, and the user's home directory written as ~.
 func (p *patient) public(text string) string {
 	if home := strings.TrimRight(os.Getenv("HOME"), "/"); home != "" {
-		text = strings.ReplaceAll(text, home+"/", "~/")
+		// A shell does not expand it within quotes.
+		text = strings.NewReplacer("'"+home+"/", "~/'", home+"/", "~/").Replace(text)
 	}
 	botID := ""
 	if !p.abandoned { // else somebody else is at work on p, and what is said is our own words alone

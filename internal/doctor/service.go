@@ -24,10 +24,10 @@ func lookAtLease(ctx context.Context, p *patient) verdict {
 	if err != nil {
 		return failed(err.Error(), "approvald lease"+p.gateFlags())
 	}
-	up := "approvald up" + p.gateFlags()
+	up := p.up(ctx)
 	holder := "a process"
 	if h := rep.Holder; h != nil && h.PID != 0 {
-		holder = fmt.Sprintf("pid %d (%s, since %s)", h.PID, h.Mode, h.Since.UTC().Format("2006-01-02 15:04:05Z"))
+		holder = fmt.Sprintf("pid %d (%s, since %s)", h.PID, h.Mode, h.Since.UTC().Format(timeLayout))
 	}
 	switch rep.Verdict {
 	case "free":
@@ -161,50 +161,35 @@ func lookAtJournal(_ context.Context, p *patient) verdict {
 	return fine(fmt.Sprintf("sound, %s, epoch %d", count(int(journal.Last()), "record"), deliveries.Epoch()))
 }
 
-// lookAtUnit asks systemd for the gate's service.
-func lookAtUnit(ctx context.Context, p *patient) verdict {
-	unit := "approvald@" + p.o.Gate + ".service"
-	out, err := p.o.Systemctl(ctx, "show", unit, "--no-pager", "--property=LoadState,ActiveState,SubState,Result,UnitFileState,DropInPaths,NeedDaemonReload")
-	if errors.Is(err, ErrNoSystemd) {
-		return moot(err.Error())
+// lookAtDaemon goes by what the daemon says of itself: what it suffers from, and which configuration it goes by.
+func lookAtDaemon(ctx context.Context, p *patient) verdict {
+	st := p.daemon(ctx)
+	if st == nil {
+		return moot("none answers: see lease")
 	}
-	if err != nil {
-		return failed("systemd does not answer: "+err.Error(), "systemctl status "+unit)
+	if len(st.Troubles) > 0 {
+		t := st.Troubles[0]
+		return failed(fmt.Sprintf("%s: %s, since %s", t.Code, t.Text, t.Since.UTC().Format(timeLayout)), "approvald status"+p.gateFlags())
 	}
-	v := make(map[string]string)
-	for line := range strings.Lines(out) {
-		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
-		v[key] = value
-	}
-	enabled := strings.HasPrefix(v["UnitFileState"], "enabled")
-	active := v["ActiveState"]
-	about := unit + " is " + active + " (" + v["SubState"] + ")"
-	if enabled {
-		about += ", enabled"
-	}
-	if drops := strings.Fields(v["DropInPaths"]); len(drops) > 0 {
-		for i := range drops {
-			drops[i] = filepath.Base(drops[i])
-		}
-		about += ", with " + strings.Join(drops, ", ")
-	}
+	c, pid := st.Config, st.Holder.PID
 	switch {
-	case v["LoadState"] == "not-found":
-		return moot(unit + " is not installed")
-	case v["LoadState"] != "loaded":
-		return failed(unit+" cannot be loaded ("+v["LoadState"]+")", "systemd-analyze verify "+unit)
-	case v["NeedDaemonReload"] == "yes":
-		return failed(about+"; its files were changed since systemd read them", "sudo systemctl daemon-reload")
-	case active == "failed":
-		return failed(about+": "+v["Result"], "sudo systemctl restart "+unit)
-	case active == "inactive" && enabled:
-		return failed(about+": it should run and does not", "sudo systemctl start "+unit)
-	case active == "inactive":
-		return moot(unit + " is neither enabled nor started")
-	default:
-		return fine(about)
+	case c == nil:
+	case c.Error != "":
+		return failed("it could not read the configuration again, and goes by an older text: "+strings.ReplaceAll(c.Error, "\n", "; "), edit(p.cfg.File, 0))
+	case len(c.NeedsRestart) > 0:
+		return failed("it goes by an older configuration until it is restarted, for "+strings.Join(c.NeedsRestart, ", "), p.restart(ctx, pid))
+	case c.SHA256 != p.cfg.Hash:
+		return failed("it goes by an older text of the configuration, or another file of it", p.reload(ctx, pid))
 	}
+	health := ""
+	if st.Transport.LastSuccess != nil {
+		health = ", and heard from Telegram last at " + st.Transport.LastSuccess.UTC().Format(timeLayout)
+	}
+	return fine(fmt.Sprintf("no trouble, %s pending%s", count(st.Pending, "request"), health))
 }
+
+// timeLayout is how times are written for people.
+const timeLayout = "2006-01-02 15:04:05Z"
 
 // lookAtProxy posts to the webhook's public address as Telegram does, with a secret that is none: the gate's own
 // belongs to Telegram alone, and who answers there is not known yet. The daemon says 401 to it, and which header it missed.

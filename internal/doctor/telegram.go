@@ -29,11 +29,11 @@ func (p *patient) connect() error {
 	return err
 }
 
-func lookAtBot(ctx context.Context, p *patient) verdict {
+func lookAtBot(_ context.Context, p *patient) verdict {
 	if err := p.connect(); err != nil {
 		return failed(err.Error(), edit(p.cfg.File, 0))
 	}
-	me, err := p.telegram.GetMe(ctx)
+	me, err := p.telegram.GetMe(p.remote)
 	switch {
 	case transport.ClassOf(err) == transport.ClassToken:
 		return failed("Telegram rejects the token: "+err.Error()+"; get the current one from @BotFather (/token)", p.writeToken())
@@ -78,15 +78,21 @@ func lookAtClock(_ context.Context, p *patient) verdict {
 	}
 }
 
+// slow is why a check of something at Telegram was not made.
+const slow = "there was no time left for it: Telegram answers too slowly"
+
 func whole(d time.Duration) time.Duration { return d.Round(time.Second) }
 
 // maxPeople bounds how many approvers are looked for in a chat.
 const maxPeople = 10
 
-func lookAtChat(ctx context.Context, p *patient) verdict {
-	v := p.lookAt(ctx, "the gate's chat", "chat_id", p.cfg.Telegram.ChatID)
+func lookAtChat(_ context.Context, p *patient) verdict {
+	if p.remote.Err() != nil {
+		return moot(slow)
+	}
+	v := p.lookAt(p.remote, "the gate's chat", "chat_id", p.cfg.Telegram.ChatID)
 	if deputy := p.cfg.Attention.DeputyChatID; v.status == OK && deputy != 0 {
-		if d := p.lookAt(ctx, "the deputy's chat", "deputy_chat_id", deputy); d.status != OK {
+		if d := p.lookAt(p.remote, "the deputy's chat", "deputy_chat_id", deputy); d.status != OK {
 			return d
 		}
 		v.what += ", and so is the deputy's"
@@ -166,7 +172,10 @@ func (p *patient) people(ctx context.Context, who string, chat transport.Chat, i
 }
 
 func lookAtWebhook(ctx context.Context, p *patient) verdict {
-	info, err := p.telegram.GetWebhookInfo(ctx)
+	if p.remote.Err() != nil {
+		return moot(slow)
+	}
+	info, err := p.telegram.GetWebhookInfo(p.remote)
 	if err != nil {
 		return failed("what webhook is registered: "+err.Error(), "approvald doctor"+p.gateFlags())
 	}

@@ -38,6 +38,9 @@ func TestGuide(t *testing.T) {
 			t.Errorf("%s%s", script, out)
 		case strings.Contains(script, "journalctl") && !strings.Contains(out, `"msg":"ready"`):
 			t.Errorf("%s%s", script, out)
+		case strings.Contains(script, "doctor") && (!strings.Contains(out, "ok      unit           approvald@prod.service is active (running), enabled") ||
+			!strings.Contains(out, "ok      token          /etc/approvald/prod.token holds one")):
+			t.Errorf("%s%s", script, out)
 		case strings.Contains(script, "request deploy-41"):
 			m.tap("deploy-41", "Approve")
 			m.sh(as("ci") + "approvald --gate prod wait deploy-41")
