@@ -24,6 +24,8 @@ func TestOneUserCannotBuryAnother(t *testing.T) {
 	} {
 		w.must(os.Chmod(path, mode))
 	}
+	// Nothing goes out before all have asked, however slow the machine is.
+	w.telegram.Offline()
 	for i := range 30 {
 		w.run(0, "request", fmt.Sprint("flood:", i), "--as", fmt.Sprint("n", i), "--class", "deploy.production", "--summary", "s", "--irreversible")
 	}
@@ -32,6 +34,8 @@ func TestOneUserCannotBuryAnother(t *testing.T) {
 		t.Errorf("the flood ends with %q", text)
 	}
 	quiet := w.startAs(65534, "request", "quiet:1", "--class", "deploy.production", "--summary", "s", "--wait")
+	w.until("the other user's request to be taken", func() bool { return strings.Contains(quiet.stderr.String(), "asked") })
+	w.must(w.telegram.Online())
 	card := w.card(daemon, "quiet:1")
 	before := 0
 	for _, m := range w.telegram.Messages(alice) {
@@ -39,8 +43,8 @@ func TestOneUserCannotBuryAnother(t *testing.T) {
 			before++
 		}
 	}
-	if before == 30 {
-		t.Error("the whole flood was shown before the other user's request")
+	if before > 3 { // one was tried already, one may have gone out at the same time, one may be its copy
+		t.Errorf("%d requests of the flood were shown before the other user's", before)
 	}
 	if !strings.Contains(card.Body(), "uid 65534") {
 		t.Errorf("the card does not say who asks: %s", card.Body())
