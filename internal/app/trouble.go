@@ -8,6 +8,7 @@ import (
 	"github.com/approvald/approvald/internal/dispatch"
 	"github.com/approvald/approvald/internal/gateapi"
 	"github.com/approvald/approvald/internal/transport"
+	"github.com/approvald/approvald/internal/visible"
 )
 
 const (
@@ -128,7 +129,7 @@ func describe(now, began time.Time, h transport.Health, alarm dispatch.Alarm) []
 		last, what = began, "Telegram was never heard since the start"
 	}
 	if silence := now.Sub(last.Round(0)); silence > h.Patience {
-		text := fmt.Sprintf("%s (%s ago)", what, silence.Round(time.Second))
+		text := fmt.Sprintf("%s (%s ago)", what, visible.Duration(silence.Round(time.Second)))
 		if h.Error != "" {
 			text += ": " + h.Error
 		}

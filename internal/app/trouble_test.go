@@ -33,8 +33,8 @@ func TestTroublesAreNamed(t *testing.T) {
 	}{
 		"well":               {},
 		"an old error":       {health: func(h *transport.Health) { h.Error = "connection refused" }},
-		"deaf":               {health: func(h *transport.Health) { h.LastSuccess = noon.Add(-time.Minute) }, want: "deaf", text: "last heard (1m0s ago)"},
-		"never heard":        {health: func(h *transport.Health) { h.LastSuccess, h.Error = time.Time{}, "no route" }, want: "deaf", text: "never heard since the start (1h0m0s ago): no route"},
+		"deaf":               {health: func(h *transport.Health) { h.LastSuccess = noon.Add(-time.Minute) }, want: "deaf", text: "last heard (1m ago)"},
+		"never heard":        {health: func(h *transport.Health) { h.LastSuccess, h.Error = time.Time{}, "no route" }, want: "deaf", text: "never heard since the start (1h ago): no route"},
 		"token":              {health: func(h *transport.Health) { h.Cause, h.Error = transport.CauseToken, "rejects" }, want: "token-rejected", text: "rejects"},
 		"poller":             {health: func(h *transport.Health) { h.Cause = transport.CauseConflict }, want: "updates-taken"},
 		"displaced and deaf": {health: func(h *transport.Health) { h.Cause, h.LastSuccess = transport.CauseDisplaced, noon.Add(-time.Hour) }, want: "webhook-displaced deaf"},

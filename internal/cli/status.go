@@ -119,7 +119,7 @@ func about(d time.Duration) string {
 	if d >= time.Hour {
 		to = time.Minute
 	}
-	return gate.ShortDuration(max(0, d).Round(to))
+	return visible.Duration(max(0, d).Round(to))
 }
 
 // printConfig tells of a configuration that is not wholly in force.

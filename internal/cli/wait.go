@@ -10,6 +10,7 @@ import (
 	"github.com/approvald/approvald/internal/approvallog"
 	"github.com/approvald/approvald/internal/gate"
 	"github.com/approvald/approvald/internal/gateapi"
+	"github.com/approvald/approvald/internal/visible"
 )
 
 // maxTimeout bounds --timeout: more is a slip of the finger.
@@ -35,7 +36,7 @@ func (w *waitFlags) add(cmd *cobra.Command) {
 
 func (w *waitFlags) check(cmd *cobra.Command) error {
 	if cmd.Flags().Changed("timeout") && (w.timeout <= 0 || w.timeout > maxTimeout) {
-		return usagef("--timeout 10m", "--timeout %s: give a time above zero and up to %s", w.timeout, maxTimeout)
+		return usagef("--timeout 10m", "--timeout %s: give a time above zero and up to %s", visible.Duration(w.timeout), visible.Duration(maxTimeout))
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/approvald/approvald/internal/transport"
+	"github.com/approvald/approvald/internal/visible"
 )
 
 // ChatLimited: Telegram takes nothing for this chat for a while, as the answer to a call said that no lane made.
@@ -55,7 +56,7 @@ func (q *quiet) extend(d time.Duration) {
 // for the phone is not given.
 func (l *Loop) answerTap(ctx context.Context, e Answer) error {
 	if left := l.quiet.left(); left >= answerTimeout {
-		return fmt.Errorf("no answers to taps are taken for %s", left.Round(time.Second))
+		return fmt.Errorf("no answers to taps are taken for %s", visible.Duration(left.Round(time.Second)))
 	} else if left > 0 && !pauseFor(ctx, left) {
 		return ctx.Err()
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/approvald/approvald/internal/dispatch"
 	"github.com/approvald/approvald/internal/gate"
 	"github.com/approvald/approvald/internal/transport"
+	"github.com/approvald/approvald/internal/visible"
 )
 
 // connect makes the client once. The token is known.
@@ -74,14 +75,14 @@ func lookAtClock(_ context.Context, p *patient) verdict {
 	case ahead < -maxSkew:
 		return failed(fmt.Sprintf("this machine's clock is %s behind Telegram's: requests expire after people think", whole(-ahead)), "timedatectl set-ntp true")
 	default:
-		return fine(fmt.Sprintf("within %s of Telegram's", max(2*time.Second, whole(max(ahead, -ahead)))))
+		return fine(fmt.Sprintf("within %s of Telegram's", whole(max(2*time.Second, ahead, -ahead))))
 	}
 }
 
 // slow is why a check of something at Telegram was not made.
 const slow = "there was no time left for it: Telegram answers too slowly"
 
-func whole(d time.Duration) time.Duration { return d.Round(time.Second) }
+func whole(d time.Duration) string { return visible.Duration(d.Round(time.Second)) }
 
 // maxPeople bounds how many approvers are looked for in a chat.
 const maxPeople = 10

@@ -154,7 +154,7 @@ func (n *node) integer(name string, fallback, least, most int) int {
 
 // duration answers the value, or fallback when the key is missing or not acceptable.
 func (n *node) duration(name string, fallback, least, most time.Duration) time.Duration {
-	want := fmt.Sprintf("a duration from %v to %v in quotes, such as \"30m\" or \"24h\"", ShortDuration(least), ShortDuration(most))
+	want := fmt.Sprintf("a duration from %v to %v in quotes, such as \"30m\" or \"24h\"", visible.Duration(least), visible.Duration(most))
 	s, ok := n.str(name, want)
 	if !ok {
 		return fallback
@@ -239,16 +239,4 @@ func (n *node) rest() {
 		known := slices.Sorted(maps.Keys(n.taken))
 		n.fault(name, "known here: "+strings.Join(known, ", "), "unknown key")
 	}
-}
-
-// ShortDuration writes a duration as a person would: without the zero units that [time.Duration.String] adds.
-func ShortDuration(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
 }

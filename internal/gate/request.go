@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/approvald/approvald/internal/approvallog"
+	"github.com/approvald/approvald/internal/visible"
 )
 
 // Bounds of what a request says.
@@ -191,7 +192,7 @@ func (r NewRequest) check() error {
 func (r NewRequest) checkLimits() error {
 	switch {
 	case r.TTL != 0 && (r.TTL < MinTTL || r.TTL > MaxTTL):
-		return refuse(CodeInvalidRequest, fmt.Sprintf("give %v to %v", MinTTL, ShortDuration(MaxTTL)), "a ttl of %v is out of range", r.TTL)
+		return refuse(CodeInvalidRequest, fmt.Sprintf("give %v to %v", MinTTL, visible.Duration(MaxTTL)), "a ttl of %s is out of range", visible.Duration(r.TTL))
 	case r.WaitFor < 0:
 		return refuse(CodeInvalidRequest, "give a positive duration", "a wait of %v is out of range", r.WaitFor)
 	case r.Quorum < 0:

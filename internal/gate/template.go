@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/approvald/approvald/internal/durable"
+	"github.com/approvald/approvald/internal/visible"
 )
 
 // Template is what `init` asks for. Empty members are left at their defaults, which the file then
@@ -120,7 +121,7 @@ func (t Template) text() string {
 	}
 
 	w.WriteString("[requests]\n")
-	w.str("ttl", t.TTL, ShortDuration(defaultTTL), "how long a request waits for a person")
+	w.str("ttl", t.TTL, visible.Duration(defaultTTL), "how long a request waits for a person")
 	w.num("quorum", int64(t.Quorum), defaultQuorum, "how many different approvers must agree")
 	w.num("max_pending", 0, defaultMaxPending, "more are refused (queue-full)")
 	w.num("per_requester_per_hour", 0, defaultPerRequesterPerHour, "more are refused (rate-limited)")

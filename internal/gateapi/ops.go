@@ -6,6 +6,7 @@ import (
 
 	"github.com/approvald/approvald/internal/approvallog"
 	"github.com/approvald/approvald/internal/gate"
+	"github.com/approvald/approvald/internal/visible"
 )
 
 // Ops is everything that the agents' side may do with a gate. Errors are
@@ -87,7 +88,7 @@ type Limits struct {
 // LimitsOf are the limits of a configuration.
 func LimitsOf(l gate.Limits) *Limits {
 	return &Limits{
-		TTL: gate.ShortDuration(l.TTL), Quorum: l.Quorum, MaxPending: l.MaxPending, MaxPendingOfOne: l.PendingShare(), PerRequesterPerHour: l.PerRequesterPerHour,
+		TTL: visible.Duration(l.TTL), Quorum: l.Quorum, MaxPending: l.MaxPending, MaxPendingOfOne: l.PendingShare(), PerRequesterPerHour: l.PerRequesterPerHour,
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/approvald/approvald/internal/visible"
 )
 
 const (
@@ -105,7 +107,7 @@ func (p *Poller) Health() Health {
 	h.Patience = 2 * p.hold
 	h.Healthy = !p.dead && !h.LastSuccess.IsZero() && age <= h.Patience
 	if !h.Healthy && h.Error == "" {
-		h.Error = fmt.Sprintf("no answered poll for %s", age.Round(time.Second))
+		h.Error = fmt.Sprintf("no answered poll for %s", visible.Duration(age.Round(time.Second)))
 	}
 	return h
 }

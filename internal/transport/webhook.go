@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/approvald/approvald/internal/rescue"
+	"github.com/approvald/approvald/internal/visible"
 )
 
 const (
@@ -145,7 +146,7 @@ func (w *Webhook) Health() Health {
 	age := time.Since(h.LastSuccess)
 	h.Healthy = h.Error == "" && age <= h.Patience
 	if !h.Healthy && h.Error == "" {
-		h.Error = fmt.Sprintf("the webhook's registration could not be checked for %s", age.Round(time.Second))
+		h.Error = fmt.Sprintf("the webhook's registration could not be checked for %s", visible.Duration(age.Round(time.Second)))
 	}
 	return h
 }

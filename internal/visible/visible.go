@@ -13,6 +13,7 @@ package visible
 import (
 	"fmt"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 )
@@ -180,3 +181,15 @@ func pictograph(r rune) bool {
 }
 
 func keycap(r rune) bool { return r >= '0' && r <= '9' || r == '#' || r == '*' }
+
+// Duration writes a duration as a person would: without the zero units that [time.Duration.String] adds.
+func Duration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}

@@ -3,6 +3,7 @@ package visible
 import (
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 )
 
@@ -103,4 +104,15 @@ func FuzzLine(f *testing.F) {
 			t.Fatalf("Block(%q) keeps a control character", s)
 		}
 	})
+}
+
+func TestDurationsAreWrittenAsPeopleDo(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s", 45 * time.Second: "45s", time.Minute: "1m", 90 * time.Second: "1m30s", time.Hour: "1h", 24 * time.Hour: "24h",
+		time.Hour + 5*time.Second: "1h0m5s", 100 * time.Minute: "1h40m", -2 * time.Hour: "-2h", 250 * time.Millisecond: "250ms",
+	} {
+		if got := Duration(d); got != want {
+			t.Errorf("%v: %s, want %s", d, got, want)
+		}
+	}
 }
