@@ -307,3 +307,11 @@ func TestRepairsCanBePasted(t *testing.T) {
 		}
 	}
 }
+
+func TestAProgramIsNotToldTheToken(t *testing.T) {
+	t.Setenv("BOT_TOKEN", token)
+	out, err := output(t.Context(), "env")
+	if err != nil || strings.Contains(out, token) || !strings.Contains(out, "PATH=") {
+		t.Errorf("%v: %s", err, out)
+	}
+}

@@ -51,6 +51,11 @@ func (p *patient) faulty(path string, err error) verdict {
 	if e, ok := errors.AsType[*gate.Error](err); ok {
 		repair = commandIn(e.Hint)
 	}
+	if info, serr := os.Stat(path); repair == "" && serr == nil {
+		if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+			repair = p.asOwner(path) // only they and root may trust it
+		}
+	}
 	if repair == "" {
 		repair = "ls -ld " + quote(path)
 	}

@@ -132,7 +132,13 @@ func systemctl(ctx context.Context, args ...string) (string, error) {
 	if _, err := os.Lstat("/run/systemd/system"); err != nil {
 		return "", ErrNoSystemd
 	}
-	cmd := exec.CommandContext(ctx, "systemctl", args...)
+	return output(ctx, "systemctl", args...)
+}
+
+// output runs a program, which is told nothing of our environment: the token may be in it.
+func output(ctx context.Context, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C"}
 	cmd.WaitDelay = time.Second
 	var out bytes.Buffer
 	cmd.Stdout = &out

@@ -212,7 +212,7 @@ func lookAtProxy(ctx context.Context, p *patient) verdict {
 	}
 	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, 64<<10)) // what it says is nobody's
 	_ = answer.Body.Close()
-	const routes = `sudo nginx -T 2>/dev/null | grep -nE 'server_name|location|proxy_pass|proxy_set_header'`
+	const routes = `sudo nginx -T 2>/dev/null | grep -nE 'server_name|location|proxy_pass|proxy_set_header' || cat /etc/caddy/Caddyfile`
 	said := answer.Header.Get("WWW-Authenticate")
 	switch code := answer.StatusCode; {
 	case code == http.StatusUnauthorized && said == transport.SecretWrong:

@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/approvald/approvald/internal/telegramtest"
+	"github.com/approvald/approvald/internal/transport"
 )
 
 const (
@@ -234,6 +235,16 @@ func (f *front) granted(daemon *process, key string, meanwhile func(card telegra
 	f.wantEvents(key, "approval.requested", "approval.granted")
 }
 
+// tellsWhatLacks wants the proxy to pass on by what `approvald doctor` tells one that takes the secret off from one that does not.
+func (f *front) tellsWhatLacks(client *http.Client) {
+	f.t.Helper()
+	for secret, want := range map[string]string{"": transport.SecretMissing, "x": transport.SecretWrong} {
+		if got := f.post(client, "POST", hookPath, secret, nil).Header.Get("WWW-Authenticate"); got != want {
+			f.t.Errorf("with the secret %q: %q, want %q", secret, got, want)
+		}
+	}
+}
+
 func TestThroughNginx(t *testing.T) {
 	t.Parallel()
 	f := newFront(t)
@@ -269,6 +280,7 @@ func TestThroughNginx(t *testing.T) {
 			t.Errorf("%s: %s, want %d", name, got.Status, c.want)
 		}
 	}
+	f.tellsWhatLacks(client)
 	if now := daemon.stderr.String(); now != lines {
 		t.Errorf("strangers made the daemon write %q", strings.TrimPrefix(now, lines))
 	}
@@ -395,6 +407,7 @@ func TestThroughCaddy(t *testing.T) {
 			t.Errorf("%s: %s, want %d", c.path, got.Status, want)
 		}
 	}
+	f.tellsWhatLacks(client)
 	f.granted(daemon, "deploy:down", func(card telegramtest.Message) {
 		daemon.kill()
 		f.tap(card, "Approve")
