@@ -54,6 +54,7 @@ var onlyIn = map[string][]string{
 	"github.com/oklog/run":                               {"internal/app"},
 	"github.com/prometheus/client_golang/prometheus":     {"internal/metrics"},
 	"github.com/BurntSushi/toml":                         {"internal/gate", "internal/cli", "internal/rehearse"},
+	"rsc.io/qr":                                          {"internal/cli"},
 	"github.com/fsnotify/fsnotify":                       {"internal/approvallog", "internal/lease"},
 }
 

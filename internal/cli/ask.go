@@ -1,13 +1,11 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
@@ -22,7 +20,7 @@ func (e *env) askRest(ctx context.Context, s *setup) error {
 	if !e.interactive() {
 		return nil
 	}
-	in := bufio.NewReader(e.stdin)
+	in := e.answers()
 	for s.chatID == 0 {
 		text, err := e.askLine(ctx, in, "Chat id that the cards go to (a number, negative for a group): ", "")
 		if err != nil {
@@ -38,7 +36,7 @@ func (e *env) askRest(ctx context.Context, s *setup) error {
 			return err
 		}
 	}
-	if s.mode == "" && s.webhookURL == "" {
+	if s.mode == "" && s.webhookURL == "" && !s.paired {
 		mode, err := e.askLine(ctx, in, "Updates by poll or webhook? [poll] ", gate.ModePoll)
 		if err != nil {
 			return err
@@ -55,7 +53,7 @@ func (e *env) askRest(ctx context.Context, s *setup) error {
 	return nil
 }
 
-func (e *env) askApprovers(ctx context.Context, in *bufio.Reader, s *setup) error {
+func (e *env) askApprovers(ctx context.Context, in *lines, s *setup) error {
 	for {
 		question := "Approver as NAME=ID, with the numeric Telegram user id: "
 		if len(s.approvers) > 0 {
@@ -77,16 +75,21 @@ func (e *env) askApprovers(ctx context.Context, in *bufio.Reader, s *setup) erro
 }
 
 // askLine asks one question. An empty answer is fallback.
-func (e *env) askLine(ctx context.Context, in *bufio.Reader, question, fallback string) (string, error) {
+func (e *env) askLine(ctx context.Context, in *lines, question, fallback string) (string, error) {
 	e.ui.ask("%s", question)
-	text, err := await(ctx, func() (string, error) { return in.ReadString('\n') })
-	if err != nil {
-		return "", e.noAnswer(err)
+	select {
+	case a := <-in.next():
+		in.taken()
+		switch {
+		case a.err != nil:
+			return "", e.noAnswer(a.err)
+		case a.text == "":
+			return fallback, nil
+		}
+		return a.text, nil
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
 	}
-	if text = strings.TrimSpace(text); text == "" {
-		return fallback, nil
-	}
-	return text, nil
 }
 
 // askSecret asks without echo until check accepts the answer. The echo stays off from

@@ -28,6 +28,8 @@ type env struct {
 	config string // --config
 	json   bool   // --json
 
+	lines *lines // answers at the terminal; see answers
+
 	damaged bool // what was read is from before damage in the log
 }
 

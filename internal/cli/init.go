@@ -41,26 +41,43 @@ type setup struct {
 	tokenStdin       bool
 	secretFile       string
 	force            bool
+	pair             string // NAME of whoever presents the code
+	pairTimeout      time.Duration
+	test             bool
 
-	config string // where the configuration goes
-	token  string // to be written to tokenFile; empty when that is there already
+	bot    transport.User // once getMe answered
+	paired bool           // the approver presented a code
+	config string         // where the configuration goes
+	token  string         // to be written to tokenFile; empty when that is there already
 }
 
 func newInitCommand(e *env) *cobra.Command {
 	var s setup
 	cmd := &cobra.Command{
 		Use:   "init",
-		Short: "Write the configuration of a gate; asks for what the flags leave open",
+		Short: "Set a gate up, from the bot's token to a first approved request",
 		Long: `Write the configuration of a gate, its token file and, for webhook mode, its
 secret, all readable by you alone. On a terminal it asks for what the flags leave
-open. The token comes from a question without echo, from --token-stdin, from a file
-or from an environment variable; no flag takes it.`,
+open: the bot's token, which it tries, and then who approves. For that it shows a
+code, as a link and to scan; whoever presents it to the bot is shown, and you are asked
+whether they are the one. In a group an administrator presents it, and the cards go
+there. A first request to try the gate follows if you like. Nothing is written before
+all is known.
+
+The token comes from a question without echo, from --token-stdin, from a file or from
+an environment variable; no flag takes it. In scripts --pair NAME accepts whoever
+presents the code, which then stands on stderr, and --chat-id with --approver needs
+no Telegram at all.`,
 		Example: `  approvald init
+  approvald init --token-stdin --pair alice < token
   approvald init --chat-id -1001234567890 --approver alice=111 --token-stdin < token`,
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := withSignals(cmd.Context(), "")
 			defer stop()
+			if s.pair != "" && !gate.IsApproverID(s.pair) {
+				return usagef("approvald init --pair alice", "--pair %s is no approver's name", visible.Quote(s.pair))
+			}
 			return e.initGate(ctx, &s)
 		},
 	}
@@ -79,6 +96,9 @@ or from an environment variable; no flag takes it.`,
 	f.StringVar(&s.secretFile, "secret-file", "", "`FILE` for the webhook's secret (default beside the configuration)")
 	f.DurationVar(&s.ttl, "ttl", 0, "how long a request may be decided (default 24h)")
 	f.IntVar(&s.quorum, "quorum", 0, "how many approvers must agree (default 1)")
+	f.StringVar(&s.pair, "pair", "", "take whoever presents the code for the approver `NAME`, without asking")
+	f.DurationVar(&s.pairTimeout, "pair-timeout", defaultPairTimeout, "how long to wait for that; ten minutes at most for one code")
+	f.BoolVar(&s.test, "test", false, "start the gate for a first test request, and wait for its decision")
 	f.BoolVar(&s.force, "force", false, "replace the files that are there")
 	return cmd
 }
@@ -93,6 +113,9 @@ func (e *env) initGate(ctx context.Context, s *setup) error {
 		return err
 	}
 	if err := e.readToken(ctx, s); err != nil {
+		return err
+	}
+	if err := e.pairFirst(ctx, s); err != nil {
 		return err
 	}
 	if err := e.askRest(ctx, s); err != nil {
@@ -124,7 +147,10 @@ func (e *env) initGate(ctx context.Context, s *setup) error {
 	if err := s.write(text); err != nil {
 		return err
 	}
-	return e.tellNext(s, cfg)
+	if err := e.tellNext(s, cfg); err != nil {
+		return err
+	}
+	return e.offerTest(ctx, s)
 }
 
 // locate decides where the files go.
@@ -139,6 +165,11 @@ func (e *env) locate(s *setup) error {
 	}
 	if s.config == "" {
 		return usagef("--config FILE", "there is neither XDG_CONFIG_HOME nor HOME to put the configuration into")
+	}
+	if s.apiBase != "" {
+		if err := transport.ValidateAPIBase(s.apiBase); err != nil {
+			return usagef("--api-base URL", "%s", err)
+		}
 	}
 	base := strings.TrimSuffix(s.config, ".toml")
 	switch {
@@ -197,7 +228,7 @@ func (e *env) readToken(ctx context.Context, s *setup) error {
 			if _, err := transport.ParseToken(strings.TrimSpace(answer)); err != nil {
 				return fmt.Errorf("what was given is %w", err)
 			}
-			return nil
+			return e.tryToken(ctx, s, strings.TrimSpace(answer))
 		})
 		if err != nil {
 			return err
@@ -340,6 +371,13 @@ func (e *env) tellNext(s *setup, cfg gate.Config) error {
 	if s.mode == gate.ModeWebhook {
 		secretFile = s.secretFile
 	}
+	var paired struct { // whom a script did not know before
+		chat, user int64
+		id         string
+	}
+	if last := len(cfg.Approvers) - 1; s.paired {
+		paired.chat, paired.id, paired.user = cfg.Telegram.ChatID, cfg.Approvers[last].Actor(), cfg.Approvers[last].TelegramUserID
+	}
 	if e.json {
 		return e.ui.emit(struct {
 			Gate       string `json:"gate"`
@@ -347,7 +385,10 @@ func (e *env) tellNext(s *setup, cfg gate.Config) error {
 			Home       string `json:"home"`
 			TokenFile  string `json:"token_file,omitempty"`
 			SecretFile string `json:"secret_file,omitempty"`
-		}{e.gate, s.config, cfg.Home, s.tokenFile, secretFile})
+			ChatID     int64  `json:"chat_id,omitempty"`
+			Approver   string `json:"approver,omitempty"`
+			UserID     int64  `json:"telegram_user_id,omitempty"`
+		}{e.gate, s.config, cfg.Home, s.tokenFile, secretFile, paired.chat, paired.id, paired.user})
 	}
 	e.ui.line("%s", s.config)
 	if s.tokenFile != "" {
@@ -356,14 +397,23 @@ func (e *env) tellNext(s *setup, cfg gate.Config) error {
 	if secretFile != "" {
 		e.ui.say("the webhook's secret is in %s", secretFile)
 	}
-	gateFlag := ""
-	switch {
-	case e.config != "":
-		gateFlag = " --gate " + e.gate + " --config " + quoteArg(s.config)
-	case e.gate != gate.DefaultGate:
-		gateFlag = " --gate " + e.gate
-	}
+	gateFlag := e.gateFlags()
 	e.ui.say("next: approvald up%s", gateFlag)
 	e.ui.say("then, in another terminal: approvald request --class test.hello --summary 'first try' --wait%s", gateFlag)
+	if s.paired {
+		e.ui.say("more approvers: approvald pair%s", gateFlag)
+	}
 	return nil
+}
+
+// gateFlags are the flags that name this gate in a command to type.
+func (e *env) gateFlags() string {
+	switch {
+	case e.config != "":
+		return " --gate " + e.gate + " --config " + quoteArg(e.config)
+	case e.gate != gate.DefaultGate:
+		return " --gate " + e.gate
+	default:
+		return ""
+	}
 }

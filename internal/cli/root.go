@@ -113,7 +113,7 @@ program goes on or stops.`,
 		return usagef(cmd.CommandPath()+" --help", "%s", err)
 	})
 	root.AddCommand(
-		newInitCommand(e), newUpCommand(e), newDemoCommand(e), newRehearseCommand(e),
+		newInitCommand(e), newPairCommand(e), newUpCommand(e), newDemoCommand(e), newRehearseCommand(e),
 		newRequestCommand(e), newWaitCommand(e), newRunCommand(e), newWithdrawCommand(e),
 		newQueueCommand(e), newShowCommand(e),
 		newApproveCommand(e), newRejectCommand(e), newRevokeCommand(e),

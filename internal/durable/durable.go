@@ -105,6 +105,48 @@ func (f FS) WriteFile(op, path string, data []byte, perm os.FileMode) error {
 	return f.SyncDir(op, filepath.Dir(path))
 }
 
+// Rewrite is WriteFile over a file that is there, whose mode and owner stay as they are. unless, when it is not nil, is asked last
+// whether to: its error leaves the old file.
+func (f FS) Rewrite(op, path string, data []byte, unless func() error) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	temp, err := f.complete(op, path, data, info.Mode().Perm())
+	if err != nil {
+		return err
+	}
+	err = keepOwner(temp, info)
+	if err == nil && unless != nil {
+		err = unless()
+	}
+	if err == nil {
+		err = f.Before(op+".rename", path)
+	}
+	if err == nil {
+		err = os.Rename(temp, path)
+	}
+	if err != nil {
+		os.Remove(temp)
+		return err
+	}
+	return f.SyncDir(op, filepath.Dir(path))
+}
+
+// keepOwner gives a new file to whom another belongs.
+func keepOwner(path string, other fs.FileInfo) error {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	is, ok := info.Sys().(*syscall.Stat_t)
+	want, ok2 := other.Sys().(*syscall.Stat_t)
+	if !ok || !ok2 || is.Uid == want.Uid && is.Gid == want.Gid {
+		return nil
+	}
+	return os.Lchown(path, int(want.Uid), int(want.Gid))
+}
+
 // CreateExclusive puts data at path only when nothing is there, else it fails with an error that
 // is [fs.ErrExist]. Nobody ever sees an incomplete file: a synced temporary file is put in place
 // with link(2).

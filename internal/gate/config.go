@@ -296,6 +296,9 @@ func (c *Config) readHome(n *node) {
 	}
 }
 
+// DefaultHome is the home of a gate whose configuration names none, empty when it has to.
+func DefaultHome(gate string) string { return defaultHome(gate) }
+
 // defaultHome is $STATE_DIRECTORY (of a systemd unit; the first of several) or
 // $XDG_STATE_HOME/approvald/GATE, and /.approval below it.
 func defaultHome(gate string) string {

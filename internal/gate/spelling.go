@@ -35,6 +35,9 @@ func isApproverID(s string) bool {
 	return len(s) <= maxName && spelt(s, isAlnum, func(c byte) bool { return isAlnum(c) || c == '.' || c == '_' || c == '-' })
 }
 
+// IsApproverID reports whether s can be an approver's name in the log.
+func IsApproverID(s string) bool { return isApproverID(s) }
+
 // isEnvName: the name of an environment variable.
 func isEnvName(s string) bool {
 	return spelt(s, func(c byte) bool { return isLetter(c) || c == '_' }, func(c byte) bool { return isAlnum(c) || c == '_' })
