@@ -53,9 +53,15 @@ func (a *App) receive(ctx context.Context) error {
 		}
 	})
 	beside.run("chat check", func() { a.lookAtChat(running) })
+	desk := a.pairingDesk(report.Bot.Username, func(f func(context.Context)) { beside.run("pairing", func() { f(running) }) })
 	return beside.end(running, r.Run(running, func(ctx context.Context, u transport.Update) error {
 		// A post of the webhook is handled in a goroutine of net/http, which would swallow the panic.
-		err := rescue.Run("update", func() error { return a.loop.HandleUpdate(ctx, u) })
+		err := rescue.Run("update", func() error {
+			if desk.Hear(u) {
+				return nil
+			}
+			return a.loop.HandleUpdate(ctx, u)
+		})
 		if p, ok := errors.AsType[*rescue.Error](err); ok {
 			beside.fail(p)
 		}

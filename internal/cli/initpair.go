@@ -116,7 +116,7 @@ func (e *env) firstClaim(ctx context.Context, s *setup) (pairing.Claim, error) {
 		return pairing.Claim{}, cannotListen{pairingError(err, 0)}
 	}
 	e.ui.say("the token is that of @%s; who is to approve shows it a code:", bot.Username)
-	return e.awaitClaim(ctx, bot, s.pairTimeout, s.pair == "", l.Await)
+	return e.awaitClaim(ctx, bot, s.pairTimeout, s.pair == "", hears(l))
 }
 
 // alreadyThere refuses to add somebody twice.

@@ -125,7 +125,7 @@ func (e *env) pair(ctx context.Context, name string, yes bool, limit time.Durati
 // ear is what hears a presented code.
 type ear struct {
 	bot    transport.User // without a user name when it is not known here
-	hear   func(context.Context, *pairing.Offer, func(string)) (pairing.Claim, error)
+	hear   hearing
 	daemon *lease.Holder // nil when none runs
 	close  func()
 }
@@ -175,11 +175,11 @@ func (e *env) findEar(ctx context.Context, cfg gate.Config) (*ear, error) {
 		own.close()
 		return nil, pairingError(err, 0)
 	}
-	own.hear = func(ctx context.Context, o *pairing.Offer, told func(string)) (pairing.Claim, error) {
+	own.hear = func(ctx context.Context, o *pairing.Offer, opened func(), told func(string)) (pairing.Claim, error) {
 		if err := held.Check(); err != nil {
 			return pairing.Claim{}, err
 		}
-		return l.Await(ctx, o, told)
+		return hears(l)(ctx, o, opened, told)
 	}
 	return own, nil
 }
@@ -222,8 +222,8 @@ func (e *env) daemonsEar(ctx context.Context, cfg gate.Config, report lease.Repo
 			client.Close()
 		}
 	}
-	return &ear{bot: bot, daemon: h, close: func() {}, hear: func(ctx context.Context, o *pairing.Offer, told func(string)) (pairing.Claim, error) {
-		return pairing.Ask(ctx, cfg.Paths().Daemon, o, time.Now, told)
+	return &ear{bot: bot, daemon: h, close: func() {}, hear: func(ctx context.Context, o *pairing.Offer, opened func(), told func(string)) (pairing.Claim, error) {
+		return pairing.Ask(ctx, cfg.Paths().Daemon, o, time.Now, opened, told)
 	}}, nil
 }
 

@@ -54,7 +54,6 @@ func (e *env) answers() *lines {
 // Ends of a pairing that are nobody's fault.
 const (
 	codePairingEnded   = "pairing-ended" // nobody presented the code, or somebody who may not
-	codeNotConfirmed   = "not-confirmed" // the answer was not y
 	codeAlreadyThere   = "already-there" // the person is an approver already
 	codeDaemonDiffers  = "not-in-force"  // the daemon does not go by what was written
 	defaultPairTimeout = pairing.Life
@@ -63,9 +62,20 @@ const (
 // errTyped ends the wait for a code because the person wants to type.
 var errTyped = errors.New("the numbers are to be typed in")
 
+// hearing is how an offer is heard: opened is called once its code can be presented, told with what happens meanwhile.
+type hearing func(ctx context.Context, o *pairing.Offer, opened func(), told func(string)) (pairing.Claim, error)
+
+// hears is the hearing of a listener, which hears from its beginning on.
+func hears(l *pairing.Listener) hearing {
+	return func(ctx context.Context, o *pairing.Offer, opened func(), told func(string)) (pairing.Claim, error) {
+		opened()
+		return l.Await(ctx, o, told)
+	}
+}
+
 // awaitClaim offers codes until somebody presents one. hear is how an offer is heard. With byHand, an Enter ends it with errTyped.
 func (e *env) awaitClaim(ctx context.Context, bot transport.User, limit time.Duration, byHand bool,
-	hear func(context.Context, *pairing.Offer, func(string)) (pairing.Claim, error),
+	hear hearing,
 ) (pairing.Claim, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -90,8 +100,7 @@ func (e *env) awaitClaim(ctx context.Context, bot transport.User, limit time.Dur
 	talk := func(text string) { e.ui.say("%s", told(text)) }
 	for end := time.Now().Add(limit); ; {
 		offer, code := pairing.New(time.Now(), time.Until(end))
-		e.showCode(bot, code, offer, byHand)
-		claim, err := hear(ctx, offer, talk)
+		claim, err := hear(ctx, offer, func() { e.showCode(bot, code, offer, byHand) }, talk)
 		if ended, ok := errors.AsType[*pairing.EndedError](err); ok && time.Now().Before(end) {
 			e.ui.say("%s", told(ended.Why))
 			e.ui.say("here is another code")
@@ -177,7 +186,8 @@ func (e *env) accept(ctx context.Context, c pairing.Claim, name string) (gate.Ap
 		return gate.Approver{}, err
 	}
 	if yes = strings.ToLower(yes); yes != "y" && yes != "yes" {
-		return gate.Approver{}, &gate.Error{Code: codeNotConfirmed, Message: "nothing was written: the answer was not y"}
+		return gate.Approver{}, &gate.Error{Code: codeNotConfirmed, Message: "nothing was written: the answer was not y",
+			Hint: "if the code was in the wrong hands, run it again for another"}
 	}
 	for {
 		if name == "" {

@@ -233,16 +233,12 @@ func (w *world) asked(dir string, o *Offer) (end func() (Claim, error)) {
 		err   error
 	}
 	ended := make(chan result, 1)
-	want := o.SHA256
+	opened := make(chan struct{})
 	go func() {
-		c, err := Ask(w.t.Context(), dir, o, time.Now, w.told)
+		c, err := Ask(w.t.Context(), dir, o, time.Now, func() { close(opened) }, w.told)
 		ended <- result{c, err}
 	}()
-	for w.t.Context().Err() == nil {
-		if s, err := readSlip(slipPath(dir)); err == nil && s.SHA256 == want {
-			break
-		}
-	}
+	<-opened
 	return func() (Claim, error) { r := <-ended; return r.claim, r.err }
 }
 
@@ -288,7 +284,7 @@ func TestTheDaemonListensForTheTerminal(t *testing.T) {
 // Wrong codes count across a restart of the daemon, and the terminal hears of each.
 func TestTheDaemonCountsGuesses(t *testing.T) {
 	w, dir := newWorld(t), t.TempDir()
-	o, code := New(time.Now(), Life)
+	o, _ := New(time.Now(), Life)
 	clock := time.Now()
 	end := w.asked(dir, o)
 	for i := range MaxWrong {
@@ -297,7 +293,7 @@ func TestTheDaemonCountsGuesses(t *testing.T) {
 		if !d.Hear(say(bob, "/start GUESS")) {
 			t.Fatalf("guess %d was not taken", i+1)
 		}
-		if d.Hear(say(alice, "/start "+string(code))); i < MaxWrong-1 {
+		if i < MaxWrong-1 {
 			if s, err := readSlip(slipPath(dir)); err != nil || s.Wrong != i+1 || s.Ended != "" {
 				t.Fatalf("after guess %d the offer is %+v, %v", i+1, s, err)
 			}
@@ -307,6 +303,42 @@ func TestTheDaemonCountsGuesses(t *testing.T) {
 	_, err := end()
 	if e, ok := errors.AsType[*EndedError](err); !ok || !strings.Contains(e.Why, "5 wrong codes") {
 		t.Errorf("%v, want that five wrong codes ended it", err)
+	}
+}
+
+// Who presents the code while none is looked at is heard a moment later, and does not have to do it again.
+func TestTheDaemonHearsLaterWhatCameTooSoon(t *testing.T) {
+	w, dir := newWorld(t), t.TempDir()
+	o, code := New(time.Now(), Life)
+	end := w.asked(dir, o)
+	d := w.desk(dir)
+	d.Hear(say(bob, "/start GUESS"))
+	if !d.Hear(say(alice, "/start "+string(code))) {
+		t.Error("the presentation was not taken")
+	}
+	if claim, err := end(); err != nil || claim.UserID != alice {
+		t.Errorf("claim %+v, %v", claim, err)
+	}
+}
+
+func TestAFloodIsNotKept(t *testing.T) {
+	w, dir := newWorld(t), t.TempDir()
+	o, code := New(time.Now(), Life)
+	end := w.asked(dir, o)
+	d := w.desk(dir)
+	real := d.later
+	kept := 0
+	d.later = func(func(context.Context)) { kept++ }
+	for range 100 {
+		d.Hear(say(bob, "/start GUESS"))
+	}
+	if kept != maxDeferred {
+		t.Errorf("%d presentations are kept, want %d", kept, maxDeferred)
+	}
+	d.later, d.now = real, func() time.Time { return time.Now().Add(time.Minute) }
+	d.Hear(say(alice, "/start "+string(code)))
+	if claim, err := end(); err != nil || claim.UserID != alice {
+		t.Errorf("claim %+v, %v", claim, err)
 	}
 }
 
@@ -322,6 +354,7 @@ func TestTwoTerminals(t *testing.T) {
 	}
 	d := w.desk(dir)
 	d.Hear(say(bob, "/start "+string(firstCode)))
+	d = w.desk(dir)
 	d.now = func() time.Time { return time.Now().Add(time.Minute) }
 	d.Hear(say(alice, "/start "+string(code)))
 	if claim, err := endSecond(); err != nil || claim.UserID != alice {

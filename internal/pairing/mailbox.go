@@ -89,9 +89,9 @@ func writeSlip(path string, s slip) (err error) {
 }
 
 // Ask has the gate's running daemon listen, and waits until somebody presents the offer's code. daemonDir is the daemon's directory.
-// The rest is as with [Listener.Await]. An offer of another terminal is replaced, which ends that one's wait. In the end the
+// opened is called once the code can be presented. The rest is as with [Listener.Await]. An offer of another terminal is replaced, which ends that one's wait. In the end the
 // file is gone.
-func Ask(ctx context.Context, daemonDir string, o *Offer, now func() time.Time, told func(string)) (_ Claim, err error) {
+func Ask(ctx context.Context, daemonDir string, o *Offer, now func() time.Time, opened func(), told func(string)) (_ Claim, err error) {
 	path := slipPath(daemonDir)
 	if err := writeSlip(path, slip{Offer: *o}); err != nil {
 		return Claim{}, fmt.Errorf("ask the daemon to listen: %w", err)
@@ -105,6 +105,7 @@ func Ask(ctx context.Context, daemonDir string, o *Offer, now func() time.Time, 
 			err = errors.Join(err, removed)
 		}
 	}()
+	opened()
 	for {
 		s, err := readSlip(path)
 		if err != nil {
@@ -141,7 +142,8 @@ type Desk struct {
 	log      func(string)
 	later    func(func(context.Context))
 
-	mu sync.Mutex // a webhook hands updates over side by side
+	mu       sync.Mutex // a webhook hands updates over side by side
+	deferred int
 }
 
 // DeskOptions say what a Desk works with; all are needed.
@@ -176,8 +178,13 @@ func (d *Desk) Hear(u transport.Update) bool {
 		return false
 	}
 	h := s.Hear(u.Message, d.bot, d.now())
-	if h.Verdict == Dead || h.Verdict == TooSoon {
-		return h.Verdict == TooSoon
+	switch h.Verdict {
+	case Dead:
+		return false
+	case TooSoon:
+		d.defers(u, s.Next)
+		return true
+	default:
 	}
 	// Used up on disk first: a daemon that dies over the rest must not take the code a second time.
 	if err := writeSlip(d.path, s); err != nil {
@@ -190,6 +197,26 @@ func (d *Desk) Hear(u transport.Update) bool {
 	}
 	d.later(func(ctx context.Context) { d.answer(ctx, u.Message, h, s) })
 	return true
+}
+
+// maxDeferred is how many presentations wait until codes are looked at again; more are dropped, and can be made again.
+const maxDeferred = 8
+
+// defers has a presentation looked at when its time has come, beside the updates.
+func (d *Desk) defers(u transport.Update, until time.Time) {
+	if d.deferred >= maxDeferred {
+		return
+	}
+	d.deferred++
+	d.later(func(ctx context.Context) {
+		err := pause(ctx, until.Sub(d.now()))
+		d.mu.Lock()
+		d.deferred--
+		d.mu.Unlock()
+		if err == nil {
+			d.Hear(u)
+		}
+	})
 }
 
 // answer tells the terminal, and who presented the code, what came of it.
