@@ -388,3 +388,24 @@ func TestInitTest(t *testing.T) {
 		t.Errorf("exit code %d: %s", ws.ExitStatus(), p.errOut)
 	}
 }
+
+// initByHand does what the guides say around `approvald init`: the token, the code, a yes, and the first request's Approve.
+func (w *world) initByHand() {
+	w.t.Helper()
+	x := w.terminal("init", "--api-base", w.bot.URL())
+	x.sees("Bot token")
+	x.types(w.bot.Token() + "\n")
+	x.sees("waiting for it")
+	w.writes(alice, "/start "+w.code(x.seen.String()))
+	x.sees("[y/N]")
+	x.types("y\n")
+	x.sees("Name for the log")
+	x.types("\n")
+	x.sees("[Y/n]")
+	x.types("\n")
+	w.tap("Approve")
+	x.sees("granted by human:alice")
+	if ws := x.ended(); ws.ExitStatus() != 0 {
+		w.t.Fatalf("init: exit code %d: %s", ws.ExitStatus(), x.seen)
+	}
+}

@@ -124,12 +124,9 @@ func TestReadmeSetsAGateUp(t *testing.T) {
 	for _, cmd := range commands(blocks[0]) {
 		switch {
 		case strings.HasPrefix(cmd, "go build "):
-		case strings.HasPrefix(cmd, "cat > "), strings.Contains(cmd, "; cat > "):
-			w.shellRun(env, "printf '%s\\n' '"+w.bot.Token()+"' | ("+cmd+")")
+		case cmd == "approvald init":
+			w.initByHand()
 		case cmd == "approvald up":
-			// The README's chat and Telegram itself are out of reach.
-			text := strings.Replace(w.read(config), "\nchat_id = -1001234567890", "\nchat_id = 111", 1)
-			w.write(config, strings.Replace(text, "[telegram]\n", "[telegram]\napi_base = \""+w.bot.URL()+"\"\n", 1))
 			p := w.start(w.env, "up")
 			p.sees(p.errOut, `"msg":"ready"`)
 		default:
