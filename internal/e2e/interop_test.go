@@ -93,6 +93,7 @@ func TestAnotherImplementationsLogIsGoneOnWith(t *testing.T) {
 	if queue := w.run(0, "queue").stdout.String(); strings.Count(queue, "pay:") != 1 || !strings.Contains(queue, "pay:3") {
 		t.Errorf("the queue:\n%s", queue)
 	}
+	w.run(0, "doctor") // as docs/coming-from-approval-md.md has it before the first start
 	daemon := w.up()
 	card := w.card(daemon, "pay:3")
 	if !strings.Contains(card.Body(), "acme") {
