@@ -63,7 +63,7 @@ func TestThingsBrokenOnPurpose(t *testing.T) {
 				w.bot.AddUser(telegramtest.User{ID: 5550001234, FirstName: "Eve"})
 				w.write(config, strings.Replace(w.read(config), "\nchat_id = 111", "\nchat_id = 5550001234", 1))
 			},
-			check: "chat", what: "the gate's chat …234 is a private one with somebody who is no approver", repair: "${EDITOR:-vi} ~/" + config,
+			check: "chat", what: "the gate's chat …234 is a private one with somebody who is no approver", repair: "approvald pair",
 		},
 		"foreign webhook": {
 			breakIt: func(t *testing.T, w *world) {

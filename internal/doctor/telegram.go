@@ -124,7 +124,7 @@ func (p *patient) lookAt(ctx context.Context, what, key string, id int64) verdic
 				return fine(who + " is a private one with an approver")
 			}
 		}
-		return failed(who+" is a private one with somebody who is no approver: nobody could decide", edit(p.cfg.File, 0))
+		return failed(who+" is a private one with somebody who is no approver: nobody could decide", "approvald pair"+p.gateFlags())
 	}
 	bot, err := p.telegram.GetChatMember(ctx, id, p.botID)
 	if err != nil {
