@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -323,6 +324,25 @@ func TestPairWithARunningDaemon(t *testing.T) {
 	w.writes(bob, "/start "+w.code(again.errOut.String()))
 	if ws := again.ended(); ws.ExitStatus() != 1 || !strings.Contains(again.errOut.String(), "human:bob") {
 		t.Errorf("exit code %d: %s", ws.ExitStatus(), again.errOut)
+	}
+}
+
+// Root at a terminal may not have the token that the daemon was given: the code does without a link then.
+func TestPairWithoutTheToken(t *testing.T) {
+	w := newWorld(t)
+	w.people()
+	w.write(config, strings.Replace(w.read(config), "token_file = \""+filepath.Join(w.dir, "token")+"\"", "token_env = \"BOT_TOKEN\"", 1))
+	d := w.start(append(slices.Clone(w.env), "BOT_TOKEN="+w.bot.Token()), "up")
+	d.sees(d.errOut, `"msg":"ready"`)
+	p := w.start(w.env, "pair", "bob", "--yes")
+	p.sees(p.errOut, "waiting for it")
+	m := regexp.MustCompile(`write to the gate's bot: (/start [A-Z2-7-]{19})\n`).FindStringSubmatch(p.errOut.String())
+	if m == nil {
+		t.Fatalf("no code was shown: %s", p.errOut)
+	}
+	w.writes(bob, m[1])
+	if ws := p.ended(); ws.ExitStatus() != 0 || !strings.Contains(p.errOut.String(), "the running daemon goes by it") {
+		t.Errorf("exit code %d: %s", ws.ExitStatus(), p.errOut)
 	}
 }
 

@@ -97,7 +97,7 @@ func TestInitAsks(t *testing.T) {
 	x.types("nonsense\n")
 	x.sees("what was given is")
 	x.types("4242:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n")
-	x.sees("Telegram does not know this token")
+	x.sees("a token that Telegram does not know")
 	x.types(w.bot.Token() + "\n")
 	x.sees("press Enter to type the numbers in")
 	x.types("\n")

@@ -22,6 +22,8 @@ import (
 const (
 	// testFor is how long a person gets to decide the test request.
 	testFor = 10 * time.Minute
+	// upWithin is how long the daemon may take to serve. It tries for ever when Telegram cannot be reached.
+	upWithin = time.Minute
 	// stopWithin is how long the daemon of a test gets to stop in order.
 	stopWithin = 15 * time.Second
 )
@@ -159,9 +161,15 @@ func (t *firstTest) up(ctx context.Context) (*child, error) {
 	if err != nil {
 		return nil, err
 	}
+	limit := time.NewTimer(upWithin)
+	defer limit.Stop()
 	select {
 	case <-talk.seen:
 		return daemon, nil
+	case <-limit.C:
+		daemon.stop()
+		return nil, &gate.Error{Code: gate.CodeInternal, Message: fmt.Sprintf("the daemon did not come up within %s", upWithin),
+			Hint: "the gate is set up; approvald doctor looks at what may be in the way"}
 	case <-ctx.Done():
 		daemon.stop()
 		return nil, context.Cause(ctx)

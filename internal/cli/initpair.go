@@ -36,7 +36,7 @@ func knock(ctx context.Context, token transport.Secret, apiBase string) (*transp
 func (e *env) tryToken(ctx context.Context, s *setup, text string) error {
 	client, bot, err := knock(ctx, transport.NewSecret(text), s.apiBase)
 	if transport.ClassOf(err) == transport.ClassToken {
-		return errors.New("Telegram does not know this token; @BotFather shows it under /mybots")
+		return errors.New("what was given is a token that Telegram does not know; @BotFather shows the right one under /mybots")
 	}
 	if err == nil {
 		client.Close()
@@ -94,6 +94,9 @@ func (e *env) firstClaim(ctx context.Context, s *setup) (pairing.Claim, error) {
 	if s.token == "" {
 		var err error
 		if token, err = (gate.Config{Telegram: gate.Telegram{TokenFile: s.tokenFile, TokenEnv: s.tokenEnv}}).Token(); err != nil {
+			if s.tokenEnv != "" {
+				err = cannotListen{err} // it need only be set when the daemon starts
+			}
 			return pairing.Claim{}, err
 		}
 	}
@@ -102,7 +105,7 @@ func (e *env) firstClaim(ctx context.Context, s *setup) (pairing.Claim, error) {
 	case transport.ClassOf(err) == transport.ClassToken:
 		return pairing.Claim{}, tokenRefused(err)
 	case err != nil:
-		return pairing.Claim{}, cannotListen{fmt.Errorf("Telegram cannot be reached: %w", err)}
+		return pairing.Claim{}, cannotListen{fmt.Errorf("the bot cannot be asked: %w", err)}
 	}
 	defer client.Close()
 	home := cmp.Or(s.home, gate.DefaultHome(e.gate), filepath.Dir(s.config))

@@ -31,9 +31,11 @@ type world struct {
 	said []string
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T) *world { return newWorldWith(t, telegramtest.Options{}) }
+
+func newWorldWith(t *testing.T, o telegramtest.Options) *world {
 	t.Helper()
-	w := &world{t: t, telegram: telegramtest.RunT(t, telegramtest.Options{})}
+	w := &world{t: t, telegram: telegramtest.RunT(t, o)}
 	w.telegram.AddUser(telegramtest.User{ID: alice, FirstName: "Alice", Username: "alice"})
 	w.telegram.AddUser(telegramtest.User{ID: bob, FirstName: "Bob"})
 	w.telegram.AddChat(telegramtest.Chat{ID: group, Type: telegramtest.Group, Title: "Ops", Members: []telegramtest.Member{
@@ -201,6 +203,43 @@ func TestWhereNobodyCanListenItIsSaid(t *testing.T) {
 	}
 	if _, err := Listen(t.Context(), w.client, w.bot(), time.Now); !errors.Is(err, ErrBacklog) {
 		t.Errorf("with a hundred updates: %v", err)
+	}
+}
+
+// A program elsewhere that polls the bot is noticed as Telegram lets two pollers notice each other.
+func TestAnotherPollerIsNoticed(t *testing.T) {
+	w := newWorldWith(t, telegramtest.Options{AntiHammer: telegramtest.On, ConflictHold: time.Millisecond})
+	l := w.listen()
+	other, stop := context.WithCancel(t.Context())
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	defer stop()
+	beside.Go(func() {
+		for other.Err() == nil {
+			_, _ = w.client.GetUpdates(other, transport.GetUpdates{Timeout: 25 * time.Second}) // it too is thrown out now and then
+		}
+	})
+	o, _ := New(time.Now(), Life)
+	if _, err := l.Await(t.Context(), o, w.told); transport.ClassOf(err) != transport.ClassConflict {
+		t.Errorf("%v, want a conflict", err)
+	}
+}
+
+// A network that comes and goes is told once, and waited for.
+func TestAnOfferOutlivesTheNetwork(t *testing.T) {
+	w := newWorld(t)
+	l := w.listen()
+	w.telegram.Offline()
+	o, code := New(time.Now(), Life)
+	back := func(text string) {
+		w.told(text)
+		if err := w.telegram.Online(); err != nil {
+			t.Error(err)
+		}
+		w.writes(alice, "/start "+string(code))
+	}
+	if claim, err := l.Await(t.Context(), o, back); err != nil || claim.UserID != alice || len(w.said) != 1 {
+		t.Errorf("%+v, %v, told %q", claim, err, w.said)
 	}
 }
 
