@@ -39,8 +39,9 @@ test-all: ## everything: race detector, root, strace, small file systems
 	[ "$$(id -u)" = 0 ] || missing="$$missing root"; \
 	[ -z "$$missing" ] || { echo "make test-all: missing:$$missing" >&2; exit 1; }
 	$(GO) test ./internal/dispatch -run Simulation -sim.histories=10000
-	@# A program under the race detector sleeps a second before it ends; the tests start thousands.
-	GORACE=atexit_sleep_ms=0 $(GO) test -race -tags all -timeout 30m ./...
+	@# A program under the race detector sleeps a second before it ends; the tests start thousands. Those that are parallel mostly wait
+	@# for processes: more of them at a time than there are cores take less time together.
+	GORACE=atexit_sleep_ms=0 $(GO) test -race -tags all -parallel 8 -timeout 30m ./...
 
 check: ## formatting, vet, staticcheck, known vulnerabilities, tidy modules
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt -w $$unformatted" >&2; exit 1; }

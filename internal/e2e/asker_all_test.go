@@ -15,7 +15,7 @@ import (
 // TestOneUserCannotBuryAnother: a user floods the gate under a new name each time. Another user's request is taken, and its card
 // goes out at the next turn, at the pace that Telegram allows.
 func TestOneUserCannotBuryAnother(t *testing.T) {
-	w := newWorldWith(t, telegramtest.Options{Limits: telegramtest.TelegramLimits()}, limits("max_pending = 60"))
+	w := newWorldWith(t, telegramtest.Options{Limits: telegramtest.TelegramLimits()}, limits("max_pending = 24"))
 	daemon := w.up()
 	// The other user reaches the socket and no file but the configuration.
 	for path, mode := range map[string]os.FileMode{
@@ -26,10 +26,10 @@ func TestOneUserCannotBuryAnother(t *testing.T) {
 	}
 	// Nothing goes out before all have asked, however slow the machine is.
 	w.telegram.Offline()
-	for i := range 30 {
+	for i := range 12 {
 		w.run(0, "request", fmt.Sprint("flood:", i), "--as", fmt.Sprint("n", i), "--class", "deploy.production", "--summary", "s", "--irreversible")
 	}
-	refused := w.run(1, "request", "flood:30", "--json", "--as", "n30", "--class", "deploy.production", "--summary", "s")
+	refused := w.run(1, "request", "flood:12", "--json", "--as", "n12", "--class", "deploy.production", "--summary", "s")
 	if text := refused.stdout.String(); !strings.Contains(text, "queue-full") {
 		t.Errorf("the flood ends with %q", text)
 	}
