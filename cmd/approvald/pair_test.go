@@ -346,6 +346,16 @@ func TestPairWithoutTheToken(t *testing.T) {
 	}
 }
 
+// A daemon whose home is another than the terminal sees is not listened beside.
+func TestPairBesideADaemonWithAnotherHome(t *testing.T) {
+	w := newWorld(t)
+	d := w.start(append(slices.Clone(w.env), "STATE_DIRECTORY="+filepath.Join(w.dir, "elsewhere")), "up")
+	d.sees(d.errOut, `"msg":"ready"`)
+	if p := w.run(w.env, 2, "pair", "bob", "--yes"); !strings.Contains(p.errOut.String(), "home = ") {
+		t.Errorf("said: %s", p.errOut)
+	}
+}
+
 func TestPairAsksForWhatItNeeds(t *testing.T) {
 	w := newWorld(t)
 	for _, args := range [][]string{{"pair"}, {"pair", "bob"}, {"pair", "--yes"}, {"pair", "a b", "--yes"}, {"pair", "a", "b"}} {

@@ -139,6 +139,9 @@ func (e *env) findEar(ctx context.Context, cfg gate.Config) (*ear, error) {
 	if report.Held {
 		return e.daemonsEar(ctx, cfg, report)
 	}
+	if err := e.noDaemonElsewhere(ctx, cfg); err != nil {
+		return nil, err
+	}
 	if err := homeIsOurs(cfg); err != nil {
 		return nil, err
 	}
@@ -182,6 +185,24 @@ func (e *env) findEar(ctx context.Context, cfg gate.Config) (*ear, error) {
 		return hears(l)(ctx, o, opened, told)
 	}
 	return own, nil
+}
+
+// noDaemonElsewhere refuses to listen beside a daemon of this gate whose home is not the one that is seen from here, as when the configuration names none
+// and the environments differ: its lease would not be met.
+func (e *env) noDaemonElsewhere(ctx context.Context, cfg gate.Config) error {
+	clients, err := e.clients(cfg, nil)
+	if err != nil {
+		return err
+	}
+	for _, c := range clients {
+		_, err := c.Status(ctx)
+		c.Close()
+		if err == nil {
+			return &gate.Error{Code: gate.CodeConfig, Message: fmt.Sprintf("a daemon of this gate runs, and its home is not %s", cfg.Home),
+				Hint: "write its home into " + cfg.File + " (home = \"/...\"), then pair"}
+		}
+	}
+	return nil
 }
 
 // homeIsOurs keeps root from leaving files of its own in the home of a daemon that runs as another user, which could then not start.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -398,6 +399,26 @@ func TestTwoTerminals(t *testing.T) {
 	d.Hear(say(alice, "/start "+string(code)))
 	if claim, err := endSecond(); err != nil || claim.UserID != alice {
 		t.Errorf("the second terminal: %+v, %v", claim, err)
+	}
+}
+
+// A terminal that is gone when the answer comes finds nothing of it later.
+func TestTheTerminalIsGone(t *testing.T) {
+	w, dir := newWorld(t), t.TempDir()
+	o, code := New(time.Now(), Life)
+	if err := writeSlip(slipPath(dir), slip{Offer: *o}); err != nil {
+		t.Fatal(err)
+	}
+	d := w.desk(dir)
+	var rest func(context.Context)
+	d.later = func(f func(context.Context)) { rest = f }
+	d.Hear(say(alice, "/start "+string(code)))
+	if err := os.Remove(slipPath(dir)); err != nil {
+		t.Fatal(err)
+	}
+	rest(t.Context())
+	if _, err := os.Lstat(slipPath(dir)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the file came back: %v", err)
 	}
 }
 
