@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/approvald/approvald/internal/durable"
 	"github.com/approvald/approvald/internal/gate"
 )
 
@@ -45,7 +46,11 @@ func (a *App) lastContact() time.Time {
 func (a *App) noteContact(at time.Time) {
 	err := os.Chtimes(a.contactFile(), time.Time{}, at)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err = os.WriteFile(a.contactFile(), nil, 0o600); err == nil {
+		var f *os.File
+		if f, err = durable.Open(a.contactFile(), os.O_WRONLY|os.O_CREATE, 0o600); err == nil {
+			err = f.Close()
+		}
+		if err == nil {
 			err = os.Chtimes(a.contactFile(), time.Time{}, at)
 		}
 	}

@@ -208,7 +208,7 @@ func (l *Log) prepareSegment(c Cut) (archivedSegment, error) {
 		if err := l.opts.FS.Before("archive.mkdir", s.dir); err != nil {
 			return s, err
 		}
-		err := os.Mkdir(s.dir, 0o700)
+		err := durable.Mkdir(s.dir, 0o700)
 		if err == nil {
 			break
 		}

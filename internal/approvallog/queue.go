@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/approvald/approvald/internal/durable"
 	"github.com/approvald/approvald/internal/rescue"
 )
 
@@ -37,7 +38,7 @@ func (q *queue) enter(ctx context.Context, wait time.Duration) (bool, error) {
 		}
 	}
 	if q.file == nil {
-		file, err := os.OpenFile(q.path, os.O_RDWR|os.O_CREATE, 0o600)
+		file, err := durable.Open(q.path, os.O_RDWR|os.O_CREATE, 0o600)
 		if err != nil {
 			return false, nil
 		}

@@ -79,7 +79,7 @@ func (f FS) mkdirAll(op, dir string, perm os.FileMode) (made bool, err error) {
 	if err := f.Before(op+".mkdir", dir); err != nil {
 		return false, err
 	}
-	if err := os.Mkdir(dir, perm); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := Mkdir(dir, perm); err != nil && !errors.Is(err, fs.ErrExist) {
 		return false, err
 	}
 	return true, f.SyncDir(op, parent)

@@ -17,12 +17,12 @@ type File struct {
 	op string
 }
 
-// OpenFile is [os.OpenFile]; the descriptor is closed on exec.
+// OpenFile is [Open]; the descriptor is closed on exec.
 func (f FS) OpenFile(op, path string, flag int, perm os.FileMode) (*File, error) {
 	if err := f.Before(op+".open", path); err != nil {
 		return nil, err
 	}
-	file, err := os.OpenFile(path, flag, perm)
+	file, err := Open(path, flag, perm)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/approvald/approvald/internal/durable"
 	"github.com/approvald/approvald/internal/gate"
 )
 
@@ -104,10 +105,10 @@ func CheckSocketPath(path string) error {
 // makeSocketDir makes the directory, or checks the one that is there: who may
 // write in it can put another socket in place of ours.
 func makeSocketDir(dir string) error {
-	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+	if err := durable.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return fmt.Errorf("make directory for the socket: %w", err)
 	}
-	switch err := os.Mkdir(dir, socketDirPerm); {
+	switch err := durable.Mkdir(dir, socketDirPerm); {
 	case err == nil:
 		// Mkdir's mode is cut by the umask, and an agent's group must get in.
 		if err := os.Chmod(dir, socketDirPerm); err != nil {
@@ -124,13 +125,24 @@ func makeSocketDir(dir string) error {
 	if !fi.IsDir() {
 		return fmt.Errorf("socket directory %s is not a directory", dir)
 	}
-	if st, ok := fi.Sys().(*syscall.Stat_t); !ok || (st.Uid != 0 && st.Uid != uint32(os.Geteuid())) {
+	if st, ok := fi.Sys().(*syscall.Stat_t); !ok || (st.Uid != 0 && st.Uid != uint32(os.Geteuid()) && !ownerAbove(dir, st.Uid)) {
 		return fmt.Errorf("socket directory %s belongs to another user, who could replace the socket", dir)
 	}
 	if fi.Mode().Perm()&0o022 != 0 {
 		return fmt.Errorf("socket directory %s has mode %#o: others could replace the socket; run: chmod 0750 %s", dir, fi.Mode().Perm(), dir)
 	}
 	return nil
+}
+
+// ownerAbove reports whether root is asked about a directory of the user who owns the one above it, as root makes it there: that user
+// could put another in its place anyway.
+func ownerAbove(dir string, uid uint32) bool {
+	fi, err := os.Stat(filepath.Dir(dir))
+	if err != nil || os.Geteuid() != 0 {
+		return false
+	}
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	return ok && st.Uid == uid
 }
 
 // removeStale takes a dead daemon's socket away and refuses anything else.

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/approvald/approvald/internal/durable"
 	"github.com/approvald/approvald/internal/procid"
 )
 
@@ -182,7 +183,7 @@ func botLockDir() (string, error) {
 		return chosenLockDir(dir)
 	}
 	dir := usualLockDir()
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := durable.MkdirAll(dir, 0o700); err != nil {
 		return "", unavailable(dir, "the directory of the bots' locks cannot be made", "set "+lockDirVariable+" to one that can", err)
 	}
 	var st unix.Stat_t
@@ -202,7 +203,7 @@ func chosenLockDir(dir string) (string, error) {
 	if !filepath.IsAbs(dir) {
 		return "", unavailable(dir, "the directory of the bots' locks is not absolute", "set "+lockDirVariable+" to an absolute path", nil)
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := durable.MkdirAll(dir, 0o700); err != nil {
 		return "", unavailable(dir, "the directory of the bots' locks cannot be made", "set "+lockDirVariable+" to one that can", err)
 	}
 	return dir, nil

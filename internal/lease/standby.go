@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/approvald/approvald/internal/durable"
 )
 
 // absentGraces is how many of the taker's grace periods a standby leaves a daemon
@@ -56,7 +57,7 @@ func (t *taker) makeDir() error {
 	if err := t.fs.Before("lease.dir", t.daemonDir); err != nil {
 		return err
 	}
-	if err := os.Mkdir(t.daemonDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := durable.Mkdir(t.daemonDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return t.fs.SyncDir("lease.dir", t.home)

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/approvald/approvald/internal/durable"
 )
 
 // system is what the lease asks of the kernel directly. Tests replace single
@@ -22,7 +24,7 @@ type system struct {
 
 func realSystem() *system {
 	return &system{
-		open:   unix.Open,
+		open:   durable.OpenFD,
 		flock:  unix.Flock,
 		lstat:  unix.Lstat,
 		statfs: unix.Statfs,

@@ -65,7 +65,7 @@ func writeSlip(path string, s slip) (err error) {
 		return err
 	}
 	temp := durable.TempName(path)
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
+	f, err := durable.Open(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
 	}
@@ -75,8 +75,8 @@ func writeSlip(path string, s slip) (err error) {
 			os.Remove(temp)
 		}
 	}()
-	if owner, ok := dir.Sys().(*syscall.Stat_t); ok && int(owner.Uid) != os.Geteuid() {
-		// By the descriptor: a name could be made to mean another file meanwhile.
+	if owner, ok := dir.Sys().(*syscall.Stat_t); ok && os.Geteuid() != 0 && int(owner.Uid) != os.Geteuid() {
+		// The daemon could not read it. What root makes there is the owner's already.
 		if err := f.Chown(int(owner.Uid), int(owner.Gid)); err != nil {
 			return err
 		}
