@@ -15,6 +15,7 @@ import (
 
 	"github.com/approvald/approvald/internal/durable"
 	"github.com/approvald/approvald/internal/gate"
+	"github.com/approvald/approvald/internal/gateapi"
 	"github.com/approvald/approvald/internal/lease"
 	"github.com/approvald/approvald/internal/pairing"
 	"github.com/approvald/approvald/internal/transport"
@@ -106,7 +107,8 @@ func (e *env) pair(ctx context.Context, name string, yes bool, limit time.Durati
 	if chat := cfg.Telegram.ChatID; chat > 0 && chat != claim.UserID {
 		e.ui.say("the cards go to the private chat %d, where %s sees none: set telegram.chat_id to a group for more than one approver", chat, person.Actor())
 	}
-	if err := e.haveReloaded(ctx, ear, next); err != nil {
+	inForce, err := e.haveReloaded(ctx, next)
+	if err != nil {
 		return err
 	}
 	if e.json {
@@ -116,7 +118,7 @@ func (e *env) pair(ctx context.Context, name string, yes bool, limit time.Durati
 			ChatID   int64  `json:"chat_id"` // where the code was presented
 			Config   string `json:"config"`
 			InForce  bool   `json:"in_force"` // a running daemon goes by it
-		}{person.Actor(), person.TelegramUserID, claim.ChatID, cfg.File, ear.daemon != nil})
+		}{person.Actor(), person.TelegramUserID, claim.ChatID, cfg.File, inForce})
 	}
 	e.ui.line("%s", person.Actor())
 	return nil
@@ -124,10 +126,9 @@ func (e *env) pair(ctx context.Context, name string, yes bool, limit time.Durati
 
 // ear is what hears a presented code.
 type ear struct {
-	bot    transport.User // without a user name when it is not known here
-	hear   hearing
-	daemon *lease.Holder // nil when none runs
-	close  func()
+	bot   transport.User // without a user name when it is not known here
+	hear  hearing
+	close func()
 }
 
 // findEar has the daemon listen where one runs. Else it takes the gate's lease and the bot, so that none starts meanwhile, and listens itself.
@@ -190,19 +191,26 @@ func (e *env) findEar(ctx context.Context, cfg gate.Config) (*ear, error) {
 // noDaemonElsewhere refuses to listen beside a daemon of this gate whose home is not the one that is seen from here, as when the configuration names none
 // and the environments differ: its lease would not be met.
 func (e *env) noDaemonElsewhere(ctx context.Context, cfg gate.Config) error {
+	_, running, err := e.askDaemon(ctx, cfg)
+	if running {
+		return &gate.Error{Code: gate.CodeConfig, Message: fmt.Sprintf("a daemon of this gate runs, and its home is not %s", cfg.Home),
+			Hint: "write its home into " + cfg.File + " (home = \"/...\"), then pair"}
+	}
+	return err
+}
+
+// askDaemon is the status of the gate's daemon by its socket alone: the gate's files are not root's to open.
+func (e *env) askDaemon(ctx context.Context, cfg gate.Config) (st gateapi.Status, running bool, err error) {
 	clients, err := e.clients(cfg, nil)
-	if err != nil {
-		return err
-	}
 	for _, c := range clients {
-		_, err := c.Status(ctx)
-		c.Close()
-		if err == nil {
-			return &gate.Error{Code: gate.CodeConfig, Message: fmt.Sprintf("a daemon of this gate runs, and its home is not %s", cfg.Home),
-				Hint: "write its home into " + cfg.File + " (home = \"/...\"), then pair"}
+		if !running {
+			var refused error
+			st, refused = c.Status(ctx)
+			running = refused == nil
 		}
+		c.Close()
 	}
-	return nil
+	return st, running, err
 }
 
 // homeIsOurs keeps root from leaving files of its own in the home of a daemon that runs as another user, which could then not start.
@@ -243,7 +251,7 @@ func (e *env) daemonsEar(ctx context.Context, cfg gate.Config, report lease.Repo
 			client.Close()
 		}
 	}
-	return &ear{bot: bot, daemon: h, close: func() {}, hear: func(ctx context.Context, o *pairing.Offer, opened func(), told func(string)) (pairing.Claim, error) {
+	return &ear{bot: bot, close: func() {}, hear: func(ctx context.Context, o *pairing.Offer, opened func(), told func(string)) (pairing.Claim, error) {
 		return pairing.Ask(ctx, cfg.Paths().Daemon, o, time.Now, opened, told)
 	}}, nil
 }
@@ -252,39 +260,42 @@ func (e *env) daemonsEar(ctx context.Context, cfg gate.Config, report lease.Repo
 const reloadWithin = 15 * time.Second
 
 // haveReloaded has the running daemon read its configuration, and waits until it goes by it.
-func (e *env) haveReloaded(ctx context.Context, ear *ear, next gate.Config) error {
-	if ear.daemon == nil {
-		e.ui.say("no daemon runs; the next one goes by it")
-		return nil
+func (e *env) haveReloaded(ctx context.Context, next gate.Config) (inForce bool, err error) {
+	// Who holds the gate now: the daemon that listened may have been replaced, and its number may be another process's.
+	report, err := lease.Inspect(next.Home)
+	if err != nil {
+		return false, err
 	}
-	if err := unix.Kill(ear.daemon.PID, unix.SIGHUP); err != nil {
-		return &gate.Error{Code: codeDaemonDiffers, Err: err, Message: fmt.Sprintf("the running daemon (pid %d) could not be told: %v", ear.daemon.PID, err),
+	h := report.Holder
+	if !report.Held || h == nil || h.PID == 0 {
+		e.ui.say("no daemon runs; the next one goes by it")
+		return false, nil
+	}
+	if err := unix.Kill(h.PID, unix.SIGHUP); err != nil {
+		return false, &gate.Error{Code: codeDaemonDiffers, Err: err, Message: fmt.Sprintf("the running daemon (pid %d) could not be told: %v", h.PID, err),
 			Hint: "have it read its configuration: systemctl reload approvald@" + e.gate}
 	}
-	ops, done, err := e.ops(false)
-	if err != nil {
-		return err
-	}
-	defer done()
 	limit, cancel := context.WithTimeout(ctx, reloadWithin)
 	defer cancel()
 	for {
-		st, err := ops.Status(limit)
+		st, running, err := e.askDaemon(limit, next)
 		switch {
-		case err == nil && st.Config != nil && st.Config.SHA256 == next.Hash:
+		case err != nil:
+			return false, err
+		case running && st.Config != nil && st.Config.SHA256 == next.Hash:
 			e.ui.say("the running daemon goes by it")
-			return nil
-		case err == nil && st.Config != nil && st.Config.File != next.File:
-			return &gate.Error{Code: codeDaemonDiffers, Message: "the running daemon goes by another file: " + st.Config.File, Hint: "pair with --config naming that one"}
+			return true, nil
+		case running && st.Config != nil && st.Config.File != next.File:
+			return false, &gate.Error{Code: codeDaemonDiffers, Message: "the running daemon goes by another file: " + st.Config.File, Hint: "pair with --config naming that one"}
 		}
 		look := time.NewTimer(50 * time.Millisecond)
 		select {
 		case <-limit.Done():
 			look.Stop()
 			if ctx.Err() != nil {
-				return context.Cause(ctx)
+				return false, context.Cause(ctx)
 			}
-			return &gate.Error{Code: codeDaemonDiffers, Message: "the running daemon does not go by it yet", Hint: "approvald status says why"}
+			return false, &gate.Error{Code: codeDaemonDiffers, Message: "the running daemon does not go by it yet", Hint: "approvald status says why"}
 		case <-look.C:
 		}
 	}
