@@ -271,7 +271,8 @@ func exists(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// drain is how long the actors get out of StopLimit; the clean-ups, at most six of them, have the rest.
+// drain is how long the actors get out of StopLimit; the clean-ups, at most six of them, have the rest. Nearly all of it waits for the
+// answers to messages that were sent already: without an answer the next daemon has to send them once more.
 func (a *App) drain() time.Duration { return a.opts.StopLimit * 2 / 3 }
 
 // drainReceiver is how long the transport gets: dispatch, which its last update needs, outlives it.

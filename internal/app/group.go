@@ -189,7 +189,7 @@ func (a *App) holdState(ctx context.Context) error {
 		Chat:     dispatch.Chat{ID: a.opts.Config.Telegram.ChatID, ThreadID: policy.ThreadID, FollowMigration: true},
 		Deputy:   policy.Deputy,
 		Reminder: policy.Reminder, LastContact: a.lastContact(), NoteContact: a.noteContact,
-		ConfigHash: policy.ConfigHash, Epoch: epoch, Check: a.lease.Check, Logger: a.log.Named("dispatch"), Drain: (a.drain() - a.drainReceiver()) / 2,
+		ConfigHash: policy.ConfigHash, Epoch: epoch, Check: a.lease.Check, Logger: a.log.Named("dispatch"), Stopping: ctx.Done(), Drain: a.drain() - a.opts.StopLimit/10,
 		Observe: a.metrics,
 	})
 	a.stages.epoch.reach()

@@ -43,14 +43,14 @@ type Options struct {
 	// Now is the clock of records and deadlines. Default time.Now.
 	Now func() time.Time
 
-	// StopLimit bounds a whole stop, from the signal to the return of Run, however many things hang. Default 5 s.
+	// StopLimit bounds a whole stop, from the signal to the return of Run, however many things hang. Default 8 s.
 	StopLimit time.Duration
 	// RetryMin and RetryMax bound the wait between two tries to reach Telegram at start. Defaults 1 s and 15 s.
 	RetryMin, RetryMax time.Duration
 }
 
 const (
-	defaultStopLimit = 5 * time.Second
+	defaultStopLimit = 8 * time.Second
 	defaultRetryMin  = time.Second
 	defaultRetryMax  = 15 * time.Second
 )

@@ -40,7 +40,9 @@ type Options struct {
 	NoteContact func(time.Time)
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
-	// Drain bounds how long Run waits at its end for calls that are under way; 0 is 4 s.
+	// Stopping, when it is closed, lets no more calls begin although Run goes on: updates that are in hand still need it. nil is never.
+	Stopping <-chan struct{}
+	// Drain bounds how long calls that are under way may still take from Stopping, or else from the end of Run's context, on; 0 is 4 s.
 	Drain  time.Duration
 	Logger *zap.Logger
 	// Observe is told what happens; nil is nobody.
@@ -68,6 +70,7 @@ type Loop struct {
 	logSeq, journalSeq int64    // of the last records told to the core
 	held               []Effect // deliveries and calls that Recover found due, for Run
 
+	stopping bool // no call is begun any more
 	draining bool // nothing new is begun
 
 	// current is the policy in force. Decisions hold deciding for reading from the look at it until they are on disk.
@@ -185,6 +188,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	l.held = nil
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	stopping := l.o.Stopping
 	var err error
 	for ctx.Err() == nil && err == nil {
 		behind := l.catchUp(ctx)
@@ -201,6 +205,9 @@ func (l *Loop) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case err = <-l.fatal:
+		case <-stopping:
+			stopping = nil
+			defer l.stopSending().Stop()
 		case <-logChanged:
 		case <-journalChanged:
 		case <-l.mailbox.ready:
@@ -279,17 +286,25 @@ type appended struct{ records []approvallog.Record }
 
 func (appended) isEvent() {}
 
-// drain lets calls that are under way end, so that their outcome is known to the next daemon, and records it. Nothing
-// new is begun.
-func (l *Loop) drain() {
-	l.draining = true
+// stopSending lets no more calls begin, those that wait for their turn included. The timer that it returns cuts off those that are
+// under way.
+func (l *Loop) stopSending() *time.Timer {
+	l.stopping = true
 	l.mu.Lock()
 	for _, cancel := range l.cancelled {
 		cancel()
 	}
 	l.mu.Unlock()
-	over := time.AfterFunc(l.o.Drain, l.stopCalls)
-	defer over.Stop()
+	return time.AfterFunc(l.o.Drain, l.stopCalls)
+}
+
+// drain lets calls that are under way end, so that their outcome is known to the next daemon, and records it. Nothing
+// new is begun.
+func (l *Loop) drain() {
+	l.draining = true
+	if !l.stopping {
+		defer l.stopSending().Stop()
+	}
 	for {
 		idle := make(chan struct{})
 		go func() {

@@ -17,7 +17,7 @@ import (
 // start runs effects beside the loop. Each tells the core by the mailbox what came of it.
 func (l *Loop) start(effects []Effect) {
 	for _, e := range batch(effects) {
-		if l.draining && begins(e) {
+		if _, answers := e.(Menu); begins(e) && (l.draining || l.stopping && !answers) {
 			continue
 		}
 		switch e := e.(type) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/approvald/approvald/internal/telegramtest"
 )
@@ -97,4 +98,27 @@ func TestAChildHasNothingOfTheGate(t *testing.T) {
 	w.wantServes(w.up(), "deploy:api#42")
 	runner.signal(syscall.SIGTERM)
 	runner.code()
+}
+
+// TestAStopWaitsForTheAnswerToACard: the card is on the phone and the answer is on its way when the daemon is told to stop. It waits for
+// it, begins nothing else, and the next daemon has no reason to send the card again.
+func TestAStopWaitsForTheAnswerToACard(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	daemon := w.up()
+	w.telegram.Fault(telegramtest.Fault{Method: "sendMessage", After: true, Do: telegramtest.Delay(1500 * time.Millisecond)})
+	asked := w.start("request", "deploy:api#41", "--class", "deploy.production", "--summary", "s")
+	if code := asked.code(); code != 0 {
+		t.Fatalf("exit code %d: %s", code, asked.stderr.String())
+	}
+	first := w.card(daemon, "deploy:api#41")
+	w.stopInTime(daemon)
+	daemon = w.up()
+	w.wantServes(daemon, "deploy:api#42")
+	if n := len(w.telegram.Calls("sendMessage")); n != 2 {
+		t.Errorf("%d messages, want one for each request", n)
+	}
+	w.tap(first, "Approve")
+	w.settled(daemon, first)
+	w.wantEvents("deploy:api#41", "approval.requested", "approval.granted")
 }
