@@ -2,7 +2,9 @@ package approvallog
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -74,9 +76,13 @@ func followsClaim(path string, first []byte, head *Head) error {
 	if claim == nil || sameHead(claim, head) {
 		return nil
 	}
+	where := archivePath(path)
+	if _, err := os.Stat(where); errors.Is(err, fs.ErrNotExist) {
+		where += " (the directory is not there)"
+	}
 	return &CorruptError{
 		Path: path, Reason: ReasonArchiveMissing, Line: 1, Seq: 1,
-		Detail: fmt.Sprintf("the log goes on from the record %d:%s, and no segment of its archive ends there", claim.Seq, claim.Hash),
+		Detail: fmt.Sprintf("the log goes on from the record %d:%s, and no segment of its archive ends there; put the segment back into %s from a copy", claim.Seq, claim.Hash, where),
 	}
 }
 

@@ -52,6 +52,7 @@ const (
 	ReasonLogRewritten  Reason = "log-rewritten"
 	ReasonNotRegular    Reason = "not-a-regular-file"
 	ReasonForeignWriter Reason = "unlocked-writer"
+	ReasonUnfollowed    Reason = "cannot-be-followed" // whole and chained, but not what could come there
 
 	// Of the archive: a segment is not there, holds something else than its seal says, has a seal
 	// that cannot be read, or follows another one than the one before it.

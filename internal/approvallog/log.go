@@ -357,14 +357,26 @@ func (l *Log) apply(r *Record) error {
 		if l.snap.finder != nil && l.snap.finder.failed() != nil {
 			return l.snap.finder.failed() // it could not look up what it needs
 		}
-		l.poison = fmt.Errorf("%w: record %d cannot be followed: %w", ErrPoisoned, r.Seq, err)
-		return l.poison
+		return l.unfollowed(r, err)
 	}
 	if l.snap.finder == nil {
 		return nil
 	}
 	l.snap.finder.add(r)
 	return l.snap.finder.failed()
+}
+
+// unfollowed ends the use of the handle at a record that the fold did not take. No write has failed: the record tells of something that
+// is not there, as of an archive that was lost, or is none that could have been written.
+func (l *Log) unfollowed(r *Record, err error) error {
+	corrupt := &CorruptError{
+		Path: l.opts.Path, Reason: ReasonUnfollowed, Line: r.Seq - l.base, Offset: r.offset, Seq: r.Seq - l.base, Detail: err.Error(),
+	}
+	if l.unlinked != nil {
+		corrupt = l.unlinked
+	}
+	l.poison = corrupt
+	return l.damaged(corrupt)
 }
 
 // inspect makes sure that the path still names the file that was read, grown or not, and returns

@@ -117,6 +117,65 @@ func TestADamagedJournalIsNamed(t *testing.T) {
 	w.wantServes(w.up(), "deploy:api#41")
 }
 
+// TestALostArchiveOfTheJournalIsNamed: no write has failed, so nothing is said of one, but of the directory and of both ways out.
+func TestALostArchiveOfTheJournalIsNamed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	daemon := w.up()
+	waiter, card := w.request(daemon, "deploy:api#41")
+	w.tap(card, "Approve")
+	if code := waiter.code(); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	w.settled(daemon, card)
+	_, pending := w.request(daemon, "deploy:api#42")
+	w.run(0, "log", "archive", "--carry")
+	w.stopInTime(daemon)
+	w.run(0, "request", "deploy:api#43", "--class", "deploy.production", "--summary", "s", "--as", "ci")
+	w.run(0, "withdraw", "deploy:api#43", "--as", "ci", "--reason", "cancelled")
+	w.run(0, "log", "archive", "--carry")
+	archive := filepath.Join(w.home, "daemon", "archive")
+	segments, err := filepath.Glob(filepath.Join(archive, "*"))
+	w.must(err)
+	if len(segments) < 2 {
+		t.Fatalf("segments %q", segments)
+	}
+	refused := func(what string) {
+		w.t.Helper()
+		for _, verb := range [][]string{{"up"}, {"log", "archive", "--carry"}} {
+			p := w.run(8, verb...)
+			said := p.stderr.String()
+			if strings.Contains(said, "poison") || strings.Contains(said, "failed write") || !strings.Contains(said, archive) ||
+				!strings.Contains(said, w.journalFile()) || !strings.Contains(said, "archive-missing") || !strings.Contains(said, "not the approval log") {
+				t.Errorf("%s: %s says:\n%s", what, strings.Join(verb, " "), said)
+			}
+		}
+	}
+	kept := filepath.Join(w.dir, "kept")
+	for i, dir := range segments {
+		w.must(os.Rename(dir, kept))
+		refused([]string{"the first segment is gone", "the last segment is gone"}[min(i, 1)])
+		w.must(os.Rename(kept, dir))
+	}
+	w.must(os.Rename(archive, kept))
+	refused("the archive is gone")
+
+	// Both ways out: the copy is put back, or both are moved aside.
+	w.must(os.Rename(kept, archive))
+	w.stopInTime(w.up())
+	w.must(os.Rename(archive, kept))
+	w.must(os.Rename(w.journalFile(), w.journalFile()+".old"))
+	daemon = w.up()
+	w.await(daemon, "another card", func(s telegramtest.State) bool {
+		for _, m := range s.Messages(alice) {
+			if m.ID > pending.ID && strings.Contains(m.Body(), "deploy:api#42") && len(m.Buttons) > 0 {
+				return true
+			}
+		}
+		return false
+	})
+}
+
 // TestALogThatWasCutIsNotGoneOnWith: what the home's other files know of it is not forgotten.
 func TestALogThatWasCutIsNotGoneOnWith(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,8 @@ package gate
 import (
 	"context"
 	"errors"
+	"path/filepath"
+	"strings"
 
 	"github.com/approvald/approvald/internal/approvallog"
 )
@@ -30,8 +32,19 @@ func LeaveSnapshot(journal *approvallog.Log) {
 // nothing follows from it for the approval log. Any other error stays as it is.
 func (p Paths) JournalError(err error) error {
 	corrupt, ok := errors.AsType[*approvallog.CorruptError](err)
-	if !ok || corrupt.Path != p.Journal {
+	if !ok {
 		return err
+	}
+	archive := filepath.Join(p.Daemon, filepath.Base(p.Archive))
+	if corrupt.Path != p.Journal && !strings.HasPrefix(corrupt.Path, archive+"/") {
+		return err
+	}
+	if corrupt.Path != p.Journal || corrupt.Reason == approvallog.ReasonArchiveMissing {
+		return &Error{
+			Code: CodeLogCorrupt, Err: err, Message: "the archive of the delivery journal is damaged, not the approval log: " + corrupt.Error(),
+			Hint: "put " + archive + " back from a copy, or move it and " + p.Journal + " aside: " +
+				"then requests that wait are shown again, and the buttons of their earlier cards are no longer known",
+		}
 	}
 	return &Error{
 		Code: CodeLogCorrupt, Err: err, Message: "the delivery journal is damaged, not the approval log: " + corrupt.Error(),
