@@ -266,7 +266,7 @@ func (a *App) newReceiver() (receiver, error) {
 		var err error
 		if options.Listener, err = a.opts.Sockets.Listener(webhookSocket); err != nil {
 			return nil, &gate.Error{Code: gate.CodeConfig, Message: fmt.Sprintf("transport.webhook.listen = %q: %v", hook.Listen, err),
-				Hint: "enable the socket unit (systemctl enable --now approvald-webhook@" + a.opts.Gate + ".socket), or name an address", Err: err}
+				Hint: fmt.Sprintf("systemctl enable approvald-webhook@%[1]s.socket; systemctl stop approvald@%[1]s; systemctl start approvald@%[1]s; or name an address", a.opts.Gate), Err: err}
 		}
 	}
 	return transport.NewWebhook(options)

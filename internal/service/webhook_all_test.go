@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -36,10 +38,14 @@ func TestWebhookSocketUnit(t *testing.T) {
 	if out, err := m.try("systemctl start approvald@prod"); err == nil {
 		t.Errorf("it starts without a socket: %s", out)
 	}
-	if text := m.sh("journalctl --no-pager -o cat -u approvald@prod"); !strings.Contains(text, "systemctl enable --now "+unit) {
+	if text := m.sh("journalctl --no-pager -o cat -u approvald@prod"); !strings.Contains(text, "systemctl enable "+unit+"; systemctl stop approvald@prod; systemctl start approvald@prod") {
 		t.Errorf("the refusal does not say what to do:\n%s", text)
 	}
-	m.sh("systemctl reset-failed approvald@prod; systemctl enable --now " + unit + "; systemctl start approvald@prod")
+	// The order that the document gives, on a gate that polls and whose configuration was changed.
+	m.sh("cp /etc/approvald/prod.toml /root/webhook.toml")
+	m.configure("prod")
+	m.sh("systemctl start approvald@prod; cp /root/webhook.toml /etc/approvald/prod.toml")
+	m.sh(documented(t))
 	if url := m.telegram.WebhookInfo().URL; url != "https://approve.example.com"+hook {
 		t.Errorf("registered: %q", url)
 	}
@@ -51,6 +57,17 @@ func TestWebhookSocketUnit(t *testing.T) {
 	}
 	if out, err := m.try(as("www-data") + "approvald --gate prod request k --class a.b --summary s"); err == nil {
 		t.Errorf("the web server may ask for approvals: %s", out)
+	}
+
+	// An edit of the socket unit: restarting the socket restarts the daemon that has it.
+	before := m.mainPID()
+	m.sh("systemctl restart " + unit)
+	m.ready(before)
+	if got := m.sh(as("www-data") + curl); got != "401" {
+		t.Errorf("after a restart of the socket: %s", got)
+	}
+	for range 11 {
+		m.sh("systemctl restart approvald@prod")
 	}
 
 	m.sh(operator + "request between --class a.b --summary s")
@@ -76,6 +93,20 @@ func TestWebhookSocketUnit(t *testing.T) {
 	if _, err := m.try(operator + "wait after --timeout 1m"); exitCode(t, err) != 3 {
 		t.Errorf("wait: %v", err)
 	}
+}
+
+// documented are the commands of docs/webhook.md that give a gate its socket.
+func documented(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(root + "/docs/webhook.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile("(?ms)^6\\. \\*\\*Socket.*?^   ```sh\n(.*?)^   ```$").FindSubmatch(text)
+	if block == nil {
+		t.Fatal("docs/webhook.md has no commands in step 6")
+	}
+	return string(block[1])
 }
 
 // plain passes posts on as a reverse proxy does that ends TLS.
