@@ -396,7 +396,7 @@ func (e *entry) apply(rec *Record, p *members) {
 		// While an earlier cycle's execution runs, nothing else of this key may start.
 		if e.running == nil && e.cycle.State == StateGranted {
 			e.cycle.State = StateStarted
-			e.cycle.Execution = &Execution{By: rec.Actor, StartedAt: rec.TS, StartedSeq: seq, Runner: p.own.runner.identity()}
+			e.cycle.Execution = &Execution{By: rec.Actor, StartedAt: rec.TS, StartedSeq: seq, Runner: p.own.runner.identity(), Attempt: p.own.attempt.string()}
 			e.cycle.Revision++
 		}
 	case EventExecutionCompleted, EventExecutionFailed:

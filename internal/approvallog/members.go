@@ -21,7 +21,7 @@ type members struct {
 
 type ownMembers struct {
 	expiresAt, quorum, exclusive, followUp, digest, uid, pid, writerUID, onBehalfOf, approvals field
-	runner, reason                                                                             field
+	runner, attempt, reason                                                                    field
 	epoch                                                                                      field
 	carried, follows                                                                           field // see carry.go
 }
@@ -106,6 +106,8 @@ func (m *ownMembers) read(object []byte) {
 			m.approvals = f
 		case "runner":
 			m.runner = f
+		case "attempt":
+			m.attempt = f
 		case "reason":
 			m.reason = f
 		case "epoch":

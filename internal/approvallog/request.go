@@ -180,6 +180,9 @@ type Execution struct {
 	ExitCode   *int
 	// Runner is the process that executes, zero when the record does not say.
 	Runner procid.Identity
+	// Attempt names the very call that started it, the same when that is repeated because its answer was lost; empty when the
+	// caller gave none.
+	Attempt string
 	// Lost tells an end that was recorded only because the runner was gone: how it ended is not known.
 	Lost bool
 }

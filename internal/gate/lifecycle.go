@@ -3,6 +3,7 @@ package gate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"slices"
 	"syscall"
@@ -63,8 +64,9 @@ type executionPayload struct {
 }
 
 type executionExtra struct {
-	Runner *procid.Identity `json:"runner,omitempty"`
-	Reason string           `json:"reason,omitempty"`
+	Runner  *procid.Identity `json:"runner,omitempty"`
+	Attempt string           `json:"attempt,omitempty"`
+	Reason  string           `json:"reason,omitempty"`
 }
 
 // StartExecution uses a grant up, for the requester alone: of any number of callers, in any number
@@ -75,11 +77,31 @@ type executionExtra struct {
 // The calling process, or peer, is the one that executes: once it is gone without [Gate.FinishExecution], nobody is left to
 // tell how the execution ended.
 func (g *Gate) StartExecution(ctx context.Context, key, payloadHash, requester string, peer *Peer) (approvallog.Request, error) {
+	return g.StartAttempt(ctx, key, payloadHash, requester, peer, "")
+}
+
+// maxAttempt bounds the name of an attempt.
+const maxAttempt = 64
+
+// StartAttempt is StartExecution by a call that can be repeated when its answer was lost: for the very process that the record names,
+// under the attempt that it names, what was started stays started and is answered again. The name is the caller's, at most 64 bytes, and
+// never used for another call; with an empty one every call is another.
+func (g *Gate) StartAttempt(ctx context.Context, key, payloadHash, requester string, peer *Peer, attempt string) (approvallog.Request, error) {
 	const doing = "execute"
+	if len(attempt) > maxAttempt || !utf8.ValidString(attempt) {
+		return approvallog.Request{}, refuse(CodeInvalidRequest, "give at most 64 bytes of UTF-8", "execute %q: its attempt has no good name", clip(key))
+	}
 	if err := checkAsker(key, requester); err != nil {
 		return approvallog.Request{}, err
 	}
 	return g.changeOwn(ctx, doing, key, requester, peer, func(tx *approvallog.Tx, r approvallog.Request) error {
+		own := g.runner(peer)
+		if own != nil {
+			own.Attempt = attempt
+		}
+		if r.State == approvallog.StateStarted && own.started(r) && r.PayloadHash == payloadHash {
+			return nil
+		}
 		switch r.State {
 		case approvallog.StateGranted:
 		case approvallog.StateStarted, approvallog.StateCompleted, approvallog.StateFailed:
@@ -98,13 +120,14 @@ func (g *Gate) StartExecution(ctx context.Context, key, payloadHash, requester s
 		}
 		return g.appendTo(tx, approvallog.Draft{
 			Event: approvallog.EventExecutionStarted, Actor: requester, Task: r.Task, ActionKey: key,
-			Payload: executionPayload{Class: r.Class, PayloadHash: r.PayloadHash, Own: g.runner(peer)},
+			Payload: executionPayload{Class: r.Class, PayloadHash: r.PayloadHash, Own: own},
 		})
 	})
 }
 
 // FinishExecution records how a started execution ended, for the requester alone: completed with
-// exit code 0, failed with any other. An end that was recorded already is answered again.
+// exit code 0, failed with any other. The same end is answered again; another than the one that was recorded is
+// [CodeRequestConflict], and what was recorded stands.
 func (g *Gate) FinishExecution(ctx context.Context, key, requester string, peer *Peer, exitCode int) (approvallog.Request, error) {
 	const doing = "finish"
 	if err := checkAsker(key, requester); err != nil {
@@ -114,7 +137,7 @@ func (g *Gate) FinishExecution(ctx context.Context, key, requester string, peer 
 		switch r.State {
 		case approvallog.StateStarted:
 		case approvallog.StateCompleted, approvallog.StateFailed:
-			return nil
+			return sameEnd(r, exitCode)
 		default:
 			return refuse(CodeNotGranted, "an execution is started before it is finished", "finish %q: it is %s, not started", clip(key), r.State)
 		}
@@ -127,6 +150,27 @@ func (g *Gate) FinishExecution(ctx context.Context, key, requester string, peer 
 			Payload: executionPayload{Class: r.Class, PayloadHash: r.PayloadHash, ExitCode: &exitCode},
 		})
 	})
+}
+
+// sameEnd refuses an end that contradicts the one that is recorded. A record of another writer may name no code, and one that was made
+// because the runner was gone knows of none.
+func sameEnd(r approvallog.Request, exitCode int) error {
+	had := "it has " + string(r.State)
+	switch x := r.Execution; {
+	case x == nil:
+		return nil
+	case x.Lost:
+		had = "its runner was taken for gone"
+	case x.ExitCode != nil:
+		if *x.ExitCode == exitCode {
+			return nil
+		}
+		had = fmt.Sprintf("it ended with code %d", *x.ExitCode)
+	case (exitCode == 0) == (r.State == approvallog.StateCompleted):
+		return nil
+	}
+	return refuse(CodeRequestConflict, "what was recorded stands; see it with: approvald show KEY",
+		"finish %q: %s, by the record of %s, so it cannot end with code %d", clip(r.Key), had, r.Execution.EndedAt.UTC().Format(time.RFC3339), exitCode)
 }
 
 // changeOwn is change for the one who asked alone: step runs only when requester and peer are that one.

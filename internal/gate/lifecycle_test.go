@@ -120,8 +120,15 @@ func TestGrantIsGoodForOneExecutionOfWhatWasApproved(t *testing.T) {
 	if r, err = finish(3); err != nil || r.State != approvallog.StateFailed || *r.Execution.ExitCode != 3 {
 		t.Errorf("finished: %+v, %v", r, err)
 	}
-	if r, err = finish(0); err != nil || r.State != approvallog.StateFailed {
-		t.Errorf("a second end: %+v, %v", r, err)
+	if r, err = finish(3); err != nil || r.State != approvallog.StateFailed {
+		t.Errorf("the same end again: %+v, %v", r, err)
+	}
+	for _, other := range []int{0, 4} {
+		r, err = finish(other)
+		wantCode(t, err, CodeRequestConflict)
+		if r.State != approvallog.StateFailed || *r.Execution.ExitCode != 3 {
+			t.Errorf("beside %v: %+v", err, r)
+		}
 	}
 	_, err = start()
 	wantCode(t, err, CodeAlreadyStarted)
@@ -242,4 +249,37 @@ func TestWaitAnswersExpiredAlsoWhereItMayNotWrite(t *testing.T) {
 	if n := records(t, g); n != 1 {
 		t.Errorf("%d records", n)
 	}
+}
+
+// A start whose answer was lost is answered again, to the very process and call that made it and to nobody else.
+func TestAStartIsAnsweredAgainToWhoMadeIt(t *testing.T) {
+	g := testGate(t)
+	hash := mustCreate(t, g, newRequest("k")).PayloadHash
+	grant(t, g, "k")
+	start := func(attempt string, peer *Peer) (approvallog.Request, error) {
+		return g.StartAttempt(t.Context(), "k", hash, "agent:ci", peer, attempt)
+	}
+	for range 2 {
+		if r, err := start("one", nil); err != nil || r.State != approvallog.StateStarted {
+			t.Fatalf("started: %+v, %v", r, err)
+		}
+	}
+	if n := records(t, g); n != 3 {
+		t.Errorf("%d records", n)
+	}
+	for _, attempt := range []string{"", "two"} {
+		_, err := start(attempt, nil)
+		wantCode(t, err, CodeAlreadyStarted)
+	}
+	_, err := start("one", &Peer{UID: 0, PID: 1})
+	wantCode(t, err, CodeAlreadyStarted)
+	_, err = g.StartAttempt(t.Context(), "k", strings.Repeat("0", 64), "agent:ci", nil, "one")
+	wantCode(t, err, CodeAlreadyStarted)
+	_, err = start(strings.Repeat("x", 65), nil)
+	wantCode(t, err, CodeInvalidRequest)
+	if _, err := g.FinishExecution(t.Context(), "k", "agent:ci", nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	_, err = start("one", nil)
+	wantCode(t, err, CodeAlreadyStarted)
 }

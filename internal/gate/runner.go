@@ -22,6 +22,12 @@ func (g *Gate) runner(peer *Peer) *executionExtra {
 	return &executionExtra{Runner: &id}
 }
 
+// started reports whether the execution of r was started by this very process in this very attempt.
+func (x *executionExtra) started(r approvallog.Request) bool {
+	return x != nil && x.Runner != nil && x.Attempt != "" && r.Execution != nil &&
+		x.Runner.StartTicks != 0 && r.Execution.Runner == *x.Runner && r.Execution.Attempt == x.Attempt
+}
+
 // RunnerGone reports whether the request's execution was started by a process that has certainly ended since, without having recorded
 // how the execution ended. What it started may go on without it.
 func (g *Gate) RunnerGone(r approvallog.Request) bool {

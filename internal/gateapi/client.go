@@ -161,7 +161,7 @@ func (c *Client) Withdraw(ctx context.Context, w Withdrawal) (approvallog.Reques
 
 // StartExecution implements Ops.
 func (c *Client) StartExecution(ctx context.Context, by Asker, payloadHash string) (approvallog.Request, error) {
-	return c.post(ctx, "/v1/execution/start", askerBody{Key: by.Key, Requester: by.Requester, PayloadHash: payloadHash})
+	return c.post(ctx, "/v1/execution/start", askerBody{Key: by.Key, Requester: by.Requester, PayloadHash: payloadHash, Attempt: by.Attempt})
 }
 
 // FinishExecution implements Ops.

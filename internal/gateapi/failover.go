@@ -2,9 +2,11 @@ package gateapi
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
@@ -88,13 +90,44 @@ func (f *Failover) Withdraw(ctx context.Context, w Withdrawal) (req approvallog.
 	return req, err
 }
 
-// StartExecution implements Ops.
+// startPatience is how long a start whose answer was lost is repeated while nothing leads to the gate.
+const startPatience = 10 * time.Second
+
+// StartExecution implements Ops. A call whose answer was lost is repeated as the same attempt, so that what it has started is not taken
+// for another's.
 func (f *Failover) StartExecution(ctx context.Context, by Asker, payloadHash string) (req approvallog.Request, err error) {
-	err = f.do(func(o Ops) error {
-		req, err = o.StartExecution(ctx, by, payloadHash)
-		return err
-	})
-	return req, err
+	if by.Attempt == "" {
+		by.Attempt = rand.Text()
+	}
+	var until time.Time
+	for pause := firstPause; ; pause = min(2*pause, longPause) {
+		err = f.do(func(o Ops) error {
+			req, err = o.StartExecution(ctx, by, payloadHash)
+			if u, lost := errors.AsType[*UnreachableError](err); lost && u.Sent {
+				// The daemon may live on, and names this process as before.
+				if again, aerr := o.StartExecution(ctx, by, payloadHash); aerr == nil || !isUnreachable(aerr) {
+					req, err = again, aerr
+				}
+			}
+			return err
+		})
+		if until.IsZero() && slices.ContainsFunc(f.whys, func(u *UnreachableError) bool { return u.Sent }) {
+			until = time.Now().Add(startPatience)
+		}
+		if gate.ErrorCode(err) != CodeUnreachable || !time.Now().Before(until) {
+			return req, err
+		}
+		select {
+		case <-ctx.Done():
+			return req, err
+		case <-time.After(pause):
+		}
+	}
+}
+
+func isUnreachable(err error) bool {
+	_, ok := errors.AsType[*UnreachableError](err)
+	return ok
 }
 
 // FinishExecution implements Ops.

@@ -44,6 +44,8 @@ type Asker struct {
 	Key       string
 	Requester string // "agent:NAME"
 	Peer      *gate.Peer
+	// Attempt names a call that starts an execution: the same process may repeat it under the same name. Empty for none.
+	Attempt string
 }
 
 // Withdrawal takes a request back. Reason is cancelled, superseded or timeout.
@@ -200,7 +202,7 @@ func (l local) Withdraw(ctx context.Context, w Withdrawal) (approvallog.Request,
 }
 
 func (l local) StartExecution(ctx context.Context, by Asker, payloadHash string) (approvallog.Request, error) {
-	return l.g.StartExecution(ctx, by.Key, payloadHash, by.Requester, by.Peer)
+	return l.g.StartAttempt(ctx, by.Key, payloadHash, by.Requester, by.Peer, by.Attempt)
 }
 
 func (l local) FinishExecution(ctx context.Context, by Asker, exitCode int) (approvallog.Request, error) {

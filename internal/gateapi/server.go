@@ -120,6 +120,7 @@ func (s *Server) routes() http.Handler {
 		return s.opts.Ops.Withdraw(ctx, Withdrawal{Asker: a, Reason: b.Reason})
 	}))
 	mux.HandleFunc("POST /v1/execution/start", s.asker(func(ctx context.Context, a Asker, b askerBody) (approvallog.Request, error) {
+		a.Attempt = b.Attempt
 		return s.opts.Ops.StartExecution(ctx, a, b.PayloadHash)
 	}))
 	mux.HandleFunc("POST /v1/execution/finish", s.asker(func(ctx context.Context, a Asker, b askerBody) (approvallog.Request, error) {

@@ -126,6 +126,7 @@ type askerBody struct {
 	Requester   string `json:"requester"`
 	Reason      string `json:"reason,omitempty"`       // withdraw
 	PayloadHash string `json:"payload_hash,omitempty"` // start
+	Attempt     string `json:"attempt,omitempty"`      // start
 	ExitCode    int    `json:"exit_code,omitempty"`    // finish
 }
 
