@@ -125,10 +125,19 @@ func FindConfig(gate, flag string) (string, error) {
 	if path := UserConfigPath(gate); path != "" {
 		candidates = []string{path, candidates[0]}
 	}
-	for _, path := range candidates {
-		if _, err := os.Lstat(path); err == nil || !errors.Is(err, fs.ErrNotExist) {
+	hidden := ""
+	for i, path := range candidates {
+		_, err := os.Lstat(path)
+		switch {
+		case errors.Is(err, fs.ErrPermission) && i+1 < len(candidates):
+			// HOME is another user's, as setpriv and the like leave it: what stands there is not this user's.
+			hidden = path
+		case err == nil || !errors.Is(err, fs.ErrNotExist):
 			return path, nil
 		}
+	}
+	if hidden != "" {
+		return hidden, nil
 	}
 	return "", &Error{Code: CodeConfig, Err: fs.ErrNotExist,
 		Message: fmt.Sprintf("gate %s has no configuration: there is no %s", gate, strings.Join(candidates, " and no ")),
@@ -180,7 +189,7 @@ func LoadConfig(gate, path string) (Config, error) {
 
 // readConfig reads the file if nobody but its user, or root, can have written it.
 func readConfig(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO would make it wait for a writer
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &Error{Code: CodeConfig, Err: err, Message: path + ": there is no such configuration file",
 			Hint: "make one with `approvald init`, or name another with --config FILE"}

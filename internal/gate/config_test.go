@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -350,6 +351,13 @@ func TestConfigurationThatOthersMayWriteIsRefused(t *testing.T) {
 	}
 	if _, err := LoadConfig("prod", dir); ErrorCode(err) != CodeConfig {
 		t.Errorf("a directory as configuration: %v", err)
+	}
+	fifo := filepath.Join(dir, "fifo.toml")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadConfig("prod", fifo); ErrorCode(err) != CodeConfig || !strings.Contains(err.Error(), "regular file") {
+		t.Errorf("a FIFO as configuration: %v", err)
 	}
 	if _, err := LoadConfig("prod", filepath.Join(dir, "missing.toml")); !errors.Is(err, fs.ErrNotExist) || ErrorCode(err) != CodeConfig {
 		t.Errorf("a missing configuration: %v", err)

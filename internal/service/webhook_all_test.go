@@ -93,6 +93,14 @@ func TestWebhookSocketUnit(t *testing.T) {
 	if _, err := m.try(operator + "wait after --timeout 1m"); exitCode(t, err) != 3 {
 		t.Errorf("wait: %v", err)
 	}
+
+	// Without a daemon: root's home, which setpriv leaves in HOME, hides no configuration.
+	m.sh("systemctl stop " + unit + " approvald@prod; useradd --system --groups approvald ci")
+	for _, home := range []string{"/root", "/nonexistent"} {
+		if out, err := m.try("HOME=" + home + " setpriv --reuid=ci --regid=ci --init-groups approvald --gate prod request down --class a.b --summary s"); exitCode(t, err) != 12 {
+			t.Errorf("HOME=%s: %v: %s", home, err, out)
+		}
+	}
 }
 
 // documented are the commands of docs/webhook.md that give a gate its socket.
