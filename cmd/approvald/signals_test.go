@@ -49,6 +49,9 @@ func TestWaitEndsBySignalAndWithdrawsWhenAsked(t *testing.T) {
 		if state, text := w.state(key); state != "withdrawn" || !strings.Contains(text, "(cancelled)") {
 			t.Errorf("%v: the request is %s, want withdrawn as cancelled:\n%s", sig, state, text)
 		}
+		if text := p.errOut.String(); strings.Contains(text, "nothing was decided") || !strings.Contains(text, "stopped waiting for "+key+", which is withdrawn") {
+			t.Errorf("%v: stderr %q does not say what was done", sig, text)
+		}
 	}
 }
 

@@ -164,11 +164,7 @@ func (a *App) meetBot(ctx context.Context) (transport.StartReport, error) {
 		if final := startEnds(err); final != nil && !predecessor {
 			return report, final
 		}
-		if e, ok := errors.AsType[*transport.Error](err); ok && e.RetryAfter > wait {
-			wait = e.RetryAfter
-		}
-		// Two daemons that were started together must not come round together.
-		pause := wait/2 + rand.N(wait/2+1)
+		pause := startPause(wait, err)
 		a.setTrouble(err)
 		a.announce()
 		what := "Telegram cannot be reached yet; requests are taken and wait"
@@ -188,6 +184,19 @@ func (a *App) meetBot(ctx context.Context) (transport.StartReport, error) {
 		}
 	}
 }
+
+// startPause is how long a start that failed waits before it tries again. Two daemons that were started together must not come round
+// together; what Telegram asked for is never cut short by that.
+func startPause(wait time.Duration, err error) time.Duration {
+	pause := wait/2 + rand.N(wait/2+1)
+	if e, ok := errors.AsType[*transport.Error](err); ok && e.RetryAfter > 0 {
+		pause = max(pause, e.RetryAfter+rand.N(min(e.RetryAfter/10, maxStartJitter)+1))
+	}
+	return pause
+}
+
+// maxStartJitter bounds what is added to a wait that Telegram asked for.
+const maxStartJitter = 2 * time.Second
 
 // isPredecessors tells a bot that is held by an earlier daemon of this very gate. The gate's lease is here, so that one has lost it: it
 // is on its way out, or was stopped and will find out when it goes on.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/approvald/approvald/internal/approvallog"
@@ -27,8 +28,8 @@ type waited struct {
 }
 
 // deliveryWatch tells the person who waits for a request when it cannot be shown
-// to anybody, or nobody can answer, and why. Only the daemon knows that; while
-// none answers there is nothing to tell.
+// to anybody, or nobody can answer, and why. Only the daemon knows that; that
+// none answers is told as well.
 type deliveryWatch struct {
 	ui      *ui
 	key     string
@@ -56,7 +57,7 @@ func (e *env) watchDelivery(ctx context.Context, key string) *deliveryWatch {
 				return
 			case <-timer.C:
 			}
-			w.look(ctx)
+			w.look(ctx, oneLook)
 		}
 	}()
 	return w
@@ -65,15 +66,17 @@ func (e *env) watchDelivery(ctx context.Context, key string) *deliveryWatch {
 // lastLook bounds the look at the end of a wait that had no answer.
 const lastLook = time.Second
 
+// oneLook is how long a daemon has to answer: one that is stopped takes calls and
+// never does. With nextLooks it stays below the ten seconds.
+const oneLook = 3 * time.Second
+
 // stop ends the watch and answers what was wrong when it looked last; that is
 // now, when the wait ended without an answer.
 func (w *deliveryWatch) stop(ctx context.Context, answered bool) []gateapi.Trouble {
 	w.cancel()
 	<-w.done
 	if !answered {
-		ctx, cancel := context.WithTimeout(ctx, lastLook)
-		defer cancel()
-		w.look(ctx)
+		w.look(ctx, lastLook)
 	}
 	for _, c := range w.clients {
 		c.Close()
@@ -81,14 +84,23 @@ func (w *deliveryWatch) stop(ctx context.Context, answered bool) []gateapi.Troub
 	return w.told
 }
 
-// look asks the daemon once and tells what has changed.
-func (w *deliveryWatch) look(ctx context.Context) {
+// look asks the daemon once, for at most limit, and tells what has changed.
+func (w *deliveryWatch) look(ctx context.Context, limit time.Duration) {
+	brief, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	nobody := true // no daemon is there at all
 	for _, c := range w.clients {
-		st, err := c.Status(ctx)
+		st, err := c.Status(brief)
 		if err != nil {
+			u, ok := errors.AsType[*gateapi.UnreachableError](err)
+			nobody = nobody && ok && u.NobodyThere()
 			continue
 		}
 		now := troublesOf(st, w.key)
+		if gone, was := troubleOf(w.told, gateapi.TroubleNoDaemon); was {
+			w.ui.say("%s: the daemon answers again; none did since %s", w.key, stamp(gone.Since))
+			w.told = nil
+		}
 		for _, t := range now {
 			if before, known := troubleOf(w.told, t.Code); known && (before.Text == t.Text || t.Code != gateapi.TroubleUndelivered) {
 				continue
@@ -112,6 +124,27 @@ func (w *deliveryWatch) look(ctx context.Context) {
 		w.told = now
 		return
 	}
+	if ctx.Err() == nil && len(w.clients) > 0 {
+		w.alone(nobody)
+	}
+}
+
+// alone tells once that no daemon answers. What the last one said of the request
+// holds no more.
+func (w *deliveryWatch) alone(nobody bool) {
+	text := "the daemon does not answer on its socket"
+	if nobody {
+		text = "no daemon serves the gate"
+	}
+	t, known := troubleOf(w.told, gateapi.TroubleNoDaemon)
+	if !known {
+		t.Code, t.Since = gateapi.TroubleNoDaemon, time.Now().UTC()
+	}
+	if t.Text != text {
+		t.Text = text
+		w.ui.say("%s: %s, noticed at %s; the request waits until a daemon serves it", w.key, text, stamp(t.Since))
+	}
+	w.told = []gateapi.Trouble{t}
 }
 
 // troublesOf are the troubles of a gate that concern one request: that others

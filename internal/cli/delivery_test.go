@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -65,10 +66,43 @@ func TestDeliveryTroubleIsToldOnceAndItsEndToo(t *testing.T) {
 		}
 		st.Troubles = step.trouble
 		errw.Reset()
-		w.look(t.Context())
+		w.look(t.Context(), oneLook)
 		if got := errw.String(); !strings.Contains(got, step.want) || (step.want == "") != (got == "") {
 			t.Errorf("with reason %q and %v: said %q, want %q", step.reason, step.trouble, got, step.want)
 		}
+	}
+	c.Close()
+	cancel()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	for i, want := range []string{"k: no daemon serves the gate, noticed at ", ""} {
+		errw.Reset()
+		w.look(t.Context(), oneLook)
+		if got := errw.String(); !strings.HasPrefix(strings.TrimPrefix(got, "approvald: "), want) || (want == "") != (got == "") {
+			t.Errorf("look %d without a daemon said %q, want %q", i+1, got, want)
+		}
+	}
+	if got := w.told; len(got) != 1 || got[0].Code != gateapi.TroubleNoDaemon || got[0].Since.IsZero() {
+		t.Errorf("troubles without a daemon: %+v", got)
+	}
+	if l, err = gateapi.Listen(t.Context(), path, meant); err != nil {
+		t.Fatal(err)
+	}
+	// It listens and does not answer, as a stopped daemon does.
+	errw.Reset()
+	w.look(t.Context(), 50*time.Millisecond)
+	if got := errw.String(); !strings.Contains(got, "k: the daemon does not answer on its socket") {
+		t.Errorf("beside a stopped daemon said %q", got)
+	}
+	ctx, cancel = context.WithCancel(t.Context())
+	go func() {
+		served <- gateapi.NewServer(gateapi.ServerOptions{Gate: meant, Ops: statusOnly{st: st}, Logger: zap.NewNop()}).Serve(ctx, l)
+	}()
+	errw.Reset()
+	w.look(t.Context(), time.Minute)
+	if got := errw.String(); !strings.Contains(got, "k: the daemon answers again") || len(w.told) != 0 {
+		t.Errorf("after its return said %q, troubles %v", got, w.told)
 	}
 	c.Close()
 	cancel()

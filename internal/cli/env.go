@@ -28,7 +28,11 @@ type env struct {
 	config string // --config
 	json   bool   // --json
 
+	faulted bool // tells of a fault in the configuration
+
 	lines *lines // answers at the terminal; see answers
+
+	looksOnly bool // the verb decides and asks nothing: a fault in the configuration does not keep it from a daemon that serves
 
 	damaged bool // what was read is from before damage in the log
 }
@@ -65,6 +69,9 @@ func (e *env) ops(readDamaged bool) (ops *gateapi.Failover, done func(), err err
 		Gate:    e.gate,
 		Clients: clients,
 		Open: func() (gateapi.Ops, error) {
+			if e.faulted {
+				return nil, cfgErr
+			}
 			if cfgErr != nil {
 				return nil, &gate.Error{Code: gateapi.CodeUnreachable, Message: cfgErr.Error(), Err: cfgErr}
 			}
@@ -99,12 +106,20 @@ func (e *env) clients(cfg gate.Config, cfgErr error) ([]*gateapi.Client, error) 
 	meant := cfg.Identity()
 	if cfgErr != nil {
 		// A configuration that was named, is at fault, or may be written by others is never passed over.
-		if e.config != "" || !errors.Is(cfgErr, fs.ErrPermission) && !errors.Is(cfgErr, fs.ErrNotExist) {
+		// Only what merely looks is shown by the daemon that serves, on what it read before the fault.
+		fault := !errors.Is(cfgErr, fs.ErrPermission) && !errors.Is(cfgErr, fs.ErrNotExist)
+		if e.config != "" || fault && !e.looksOnly {
 			return nil, cfgErr
 		}
 		meant = gate.Identity{Name: e.gate}
 		if sockets = usualSockets(e.gate); len(sockets) == 0 {
 			return nil, cfgErr
+		}
+		if fault {
+			if !e.faulted {
+				e.ui.say("the configuration is at fault, so only a running daemon is asked: %s", cfgErr)
+			}
+			e.faulted = true
 		}
 	}
 	var clients []*gateapi.Client

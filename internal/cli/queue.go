@@ -18,6 +18,7 @@ func newQueueCommand(e *env) *cobra.Command {
   approvald queue --json | jq -r ".[].key"`,
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			e.looksOnly = true
 			ops, done, err := e.ops(true)
 			if err != nil {
 				return err

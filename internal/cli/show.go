@@ -32,6 +32,7 @@ else the canonical JSON. Compare them before you use what was approved.`,
 			if bound && e.json {
 				return usagef("approvald show KEY --payload, or approvald show KEY --json", "--payload writes the bound bytes as they are, which --json cannot")
 			}
+			e.looksOnly = true
 			ops, done, err := e.ops(true)
 			if err != nil {
 				return err

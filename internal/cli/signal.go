@@ -15,11 +15,19 @@ import (
 type signalError struct {
 	sig syscall.Signal
 	key string // the request that was waited for, if it was one
+	end string // how it ended when the signal came, empty while it waits on
 }
 
 func (e signalError) Error() string { return unix.SignalName(e.sig) }
 
 func (e signalError) failure() failure {
+	if e.end != "" {
+		return failure{
+			code:    "interrupted",
+			message: unix.SignalName(e.sig) + ": stopped waiting for " + e.key + ", which is " + e.end,
+			hint:    "see it with: approvald show " + quoteArg(e.key),
+		}
+	}
 	return failure{
 		code:    "interrupted",
 		message: unix.SignalName(e.sig) + ": stopped waiting for " + e.key + "; nothing was decided by that",
@@ -43,7 +51,7 @@ func withSignals(ctx context.Context, key string) (context.Context, func()) {
 		select {
 		case s := <-got:
 			if sig, ok := s.(syscall.Signal); ok {
-				cancel(signalError{sig, key})
+				cancel(signalError{sig: sig, key: key})
 			}
 		case <-quit:
 		}

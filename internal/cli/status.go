@@ -33,6 +33,7 @@ JSON value is printed for each change, also into a pipe.`,
   approvald status --watch --json | jq .transport.healthy`,
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			e.looksOnly = true
 			ops, done, err := e.ops(true)
 			if err != nil {
 				return err
@@ -138,6 +139,9 @@ func (e *env) printConfig(c *gateapi.Config) {
 	}
 }
 
+// processStarted is since when no daemon is known to serve a gate that never had one.
+var processStarted = time.Now()
+
 // offlineStatus is the status of a gate whose daemon does not answer, from its
 // files alone. obstacle is what keeps us from the daemon, where that is known.
 func offlineStatus(ctx context.Context, cfg gate.Config, g *gate.Gate, obstacle string) (gateapi.Status, error) {
@@ -159,6 +163,7 @@ func offlineStatus(ctx context.Context, cfg gate.Config, g *gate.Gate, obstacle 
 	if obstacle != "" {
 		st.Transport.Error += ": " + obstacle
 	}
+	st.Troubles = []gateapi.Trouble{{Code: gateapi.TroubleNoDaemon, Text: st.Transport.Error + ": nobody is asked or heard", Since: processStarted}}
 	pending, err := g.List(ctx)
 	if err != nil {
 		return st, err
@@ -166,6 +171,7 @@ func offlineStatus(ctx context.Context, cfg gate.Config, g *gate.Gate, obstacle 
 	st.Pending = len(pending)
 	if at := app.LastContact(cfg.Paths()); !at.IsZero() {
 		st.Transport.LastSuccess = &at
+		st.Troubles[0].Since = at // noted every ten seconds while a daemon hears Telegram
 	}
 	if err := readJournal(cfg, g, pending, &st); err != nil {
 		return st, err

@@ -67,6 +67,7 @@ func newWaitCommand(e *env) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			e.looksOnly = true
 			ops, done, err := e.ops(false)
 			if err != nil {
 				return err
@@ -123,8 +124,12 @@ func (e *env) interrupted(ctx context.Context, ops gateapi.Ops, by gateapi.Asker
 	if flags.withdraw {
 		brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), signalWork)
 		defer cancel()
-		if _, err := withdraw(brief, ops, by, "cancelled"); err != nil {
+		req, err := withdraw(brief, ops, by, "cancelled")
+		if err != nil {
 			e.ui.say("withdraw %s: %s", by.Key, err)
+		} else if s, ok := errors.AsType[signalError](context.Cause(ctx)); ok && req.State != approvallog.StatePending {
+			s.end = stateText(req)
+			return s
 		}
 	}
 	return context.Cause(ctx)

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/approvald/approvald/internal/transport"
 	"github.com/approvald/approvald/internal/visible"
 )
@@ -50,6 +52,25 @@ func (q *quiet) extend(d time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.until = later(q.until, time.Now().Add(d))
+}
+
+// offerCommands sets the bot's menu of commands. Where Telegram takes no such call for now it is made again when it does: nothing else
+// would before the next start.
+func (l *Loop) offerCommands() {
+	l.beside("bot commands", func() {
+		for l.entitled() == nil {
+			ctx, cancel := context.WithTimeout(l.calls, answerTimeout)
+			err := l.o.Sender.SetMyCommands(ctx, Commands())
+			cancel()
+			if r := resultOf(transport.Message{}, err); r.Kind == ResultLimited && pauseFor(l.calls, max(r.RetryAfter, time.Second)) {
+				continue
+			}
+			if err != nil && l.calls.Err() == nil {
+				l.o.Logger.Info("the bot's menu of commands could not be set", zap.Error(err))
+			}
+			return
+		}
+	})
 }
 
 // answerTap tells a person what became of their tap: at once, unless Telegram takes no answers for now. One that would come too late

@@ -183,7 +183,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			l.o.Pacer.Limited(chatID, left) // binds also what is sent past the core's lanes
 		}
 	}
-	l.answer(func(ctx context.Context) error { return l.o.Sender.SetMyCommands(ctx, Commands()) }, l.answers)
+	l.offerCommands()
 	l.start(l.held)
 	l.held = nil
 	timer := time.NewTimer(0)

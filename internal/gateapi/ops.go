@@ -136,6 +136,8 @@ const (
 	TroubleChat        = "chat-unreachable"  // a chat is closed to the bot
 	TroubleStorage     = "storage"           // something cannot be written
 	TroubleUndelivered = "undelivered"       // requests that nobody could be shown
+	// TroubleNoDaemon: no daemon serves the gate, or it does not answer. Told by those that look, never by a daemon of itself.
+	TroubleNoDaemon = "no-daemon"
 )
 
 // TroubleCodes are all of them.

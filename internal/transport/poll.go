@@ -326,6 +326,7 @@ func (p *Poller) failed(ctx context.Context, err error) time.Duration {
 	p.mu.Lock()
 	changed := p.health.Error != text
 	p.health.Error = text
+	p.health.Cause = "" // of this failure alone: an earlier one does not explain it
 	switch {
 	case p.dead:
 		p.health.Cause = CauseToken
@@ -366,7 +367,7 @@ func (p *Poller) displaced(ctx context.Context) string {
 // seen to pass.
 func (p *Poller) tokenRefused(ctx context.Context, poll error) (string, time.Duration) {
 	if _, err := p.client.GetMe(ctx); ClassOf(err) != ClassToken {
-		return poll.Error() + "; getMe does not confirm it", p.transient.wait()
+		return poll.Error() + "; getMe does not confirm it", max(p.transient.wait(), retryAfter(err))
 	}
 	p.mu.Lock()
 	p.dead = true

@@ -150,6 +150,32 @@ func TestPollConflictsDifferInRemedy(t *testing.T) {
 	})
 }
 
+// What is wrong now is told, not what was wrong before it.
+func TestPollNamesTheNewestCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newPollServer()
+		start := time.Now()
+		s.fault = func(c apiCall) (int, string, error, bool) {
+			if time.Since(start) < 30*time.Second {
+				status, body, err := refusal(409, "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running")
+				return status, body, err, c.method == "getUpdates"
+			}
+			return 502, "Bad Gateway", nil, c.method == "getUpdates"
+		}
+		handle, _ := collect()
+		p, stop := s.run(t, handle)
+		time.Sleep(20 * time.Second)
+		if h := p.Health(); h.Cause != CauseConflict {
+			t.Errorf("during the conflict: %+v", h)
+		}
+		time.Sleep(40 * time.Second)
+		if h := p.Health(); h.Healthy || h.Cause != "" || strings.Contains(h.Error, "another program") {
+			t.Errorf("after it, while the server fails: %+v", h)
+		}
+		stop()
+	})
+}
+
 func TestPollAndAWebhookThatAppears(t *testing.T) {
 	for name, own := range map[string]bool{"foreign": false, "own leftover": true} {
 		t.Run(name, func(t *testing.T) {

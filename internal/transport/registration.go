@@ -61,6 +61,12 @@ func (w *Webhook) keepRegistered(ctx context.Context) error {
 		if err := w.ensure(ctx, &r); err != nil {
 			w.failed(err)
 			wait = max(retry.wait(), retryAfter(err))
+			if limited := retryAfter(err); limited > 0 {
+				// No alarm makes the next call come before Telegram takes it.
+				w.due(wait)
+				sleep(ctx, limited)
+				wait -= limited
+			}
 		} else {
 			retry.reset()
 		}
