@@ -157,6 +157,12 @@ func TestApproveOfWhatIsDecidedAsksNothing(t *testing.T) {
 	if ws := w.terminal("reject", "k", "--as", "human:alice", "--yes").ended(); ws.ExitStatus() != 0 {
 		t.Errorf("saying it again: exit code %d", ws.ExitStatus())
 	}
+	x := w.terminal("reject", "k", "--as", "human:alice", "--note", "other")
+	if ws := x.ended(); ws.ExitStatus() != 0 || strings.Contains(x.seen.String(), "[y/N]") {
+		t.Errorf("saying it again with a note: exit code %d, %s", ws.ExitStatus(), x.seen)
+	}
+	x.sees("it is rejected by human:alice")
+	x.sees("the note was not recorded")
 	w.terminal("approve", "k", "--as", "human:alice").refuses("it is rejected by human:alice")
 	w.terminal("revoke", "k", "--as", "human:alice").refuses("it is rejected by human:alice")
 }

@@ -64,8 +64,16 @@ func newDecideCommand(e *env, verb, short string, verdict dispatch.Verdict) *cob
 				return err
 			}
 			defer d.close()
-			if err := e.confirm(cmd.Context(), d, verb, args[0], flags.yes); err != nil {
+			said, err := e.confirm(cmd.Context(), d, verb, args[0], flags.yes)
+			if err != nil {
 				return err
+			}
+			if said.State != approvallog.StatePending {
+				e.ui.say("%s: it is %s already; nothing was changed", args[0], stateText(said))
+				if flags.note != "" {
+					e.ui.say("%s: the note was not recorded: a decision is not rewritten", args[0])
+				}
+				return e.decided(said)
 			}
 			decided, err := dispatch.DecideAtTerminal(cmd.Context(), d.Desk, args[0], verdict, flags.note)
 			if err != nil {
@@ -95,7 +103,7 @@ func newRevokeCommand(e *env) *cobra.Command {
 				return err
 			}
 			defer d.close()
-			if err := e.confirm(cmd.Context(), d, verbRevoke, args[0], flags.yes); err != nil {
+			if _, err := e.confirm(cmd.Context(), d, verbRevoke, args[0], flags.yes); err != nil {
 				return err
 			}
 			req, err := dispatch.RevokeAtTerminal(cmd.Context(), d.Desk, args[0], flags.note)
@@ -206,14 +214,18 @@ func (d desk) possible(verb string, req approvallog.Request) error {
 	return &gate.Error{Code: gate.CodeAlreadyDecided, Message: what + "it is " + visible.Line(stateText(req)), Hint: "nothing was changed"}
 }
 
-// confirm shows what is about to be decided, all of it, and asks.
-func (e *env) confirm(ctx context.Context, d desk, verb, key string, yes bool) error {
+// confirm shows what is about to be decided, all of it, and asks. Of a person who
+// has said the same before nothing is asked; the request is returned as it stands.
+func (e *env) confirm(ctx context.Context, d desk, verb, key string, yes bool) (approvallog.Request, error) {
 	req, err := d.gate.Get(ctx, key)
 	if err != nil {
-		return err
+		return req, err
 	}
 	if err := d.possible(verb, req); err != nil {
-		return err
+		return req, err
+	}
+	if verb != verbRevoke && req.State != approvallog.StatePending {
+		return req, nil
 	}
 	canonical, file, err := d.gate.Payload(req.PayloadHash)
 	var text verbatim
@@ -221,17 +233,17 @@ func (e *env) confirm(ctx context.Context, d desk, verb, key string, yes bool) e
 		text, err = readPayloadText(canonical, file, req.PayloadHash)
 	}
 	if err != nil {
-		return fmt.Errorf("payload of %s cannot be shown, so nothing is decided: %w", key, err)
+		return req, fmt.Errorf("payload of %s cannot be shown, so nothing is decided: %w", key, err)
 	}
 	then, err := followUpOf(ctx, gateapi.Local(d.gate, nil), req)
 	if err != nil {
-		return err
+		return req, err
 	}
 	printRequest(e.ui.tell, req, then)
 	e.ui.tell("payload:")
 	e.ui.show("  | ", text)
 	if yes {
-		return nil
+		return req, nil
 	}
 	e.ui.ask("%s %s as human:%s? [y/N] ", verb, key, d.Person)
 	answer, err := bufio.NewReader(e.stdin).ReadString('\n')
@@ -240,8 +252,8 @@ func (e *env) confirm(ctx context.Context, d desk, verb, key string, yes bool) e
 	}
 	switch strings.ToLower(strings.TrimSpace(answer)) {
 	case "y", "yes":
-		return nil
+		return req, nil
 	default:
-		return &gate.Error{Code: codeNotConfirmed, Message: "nothing was decided: the answer was not y"}
+		return req, &gate.Error{Code: codeNotConfirmed, Message: "nothing was decided: the answer was not y"}
 	}
 }
