@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -85,10 +86,11 @@ func seedPending(b *testing.B, w *world, n int) {
 	for from := 0; from < n; from += 1000 {
 		_, err := journal.Update(b.Context(), func(tx *approvallog.Tx) error {
 			for i, r := range requests[from:min(from+1000, n)] {
-				id := fmt.Sprintf("%016x", from+i)
+				sum := fmt.Sprintf("%x", sha256.Sum256([]byte(r.ActionKey)))
+				id := sum[:16]
 				intended := map[string]any{
 					"delivery": id, "kind": "card", "cycle": r.Seq, "epoch": 1, "payload_hash": first.PayloadHash, "chat_id": alice,
-					"nonce_sha256": fmt.Sprintf("%064x", from+i),
+					"nonce_sha256": sum,
 				}
 				if _, err := tx.Append(approvallog.Draft{Event: dispatch.EventDeliveryIntended, Actor: "system:dispatch", ActionKey: r.ActionKey, Payload: intended}); err != nil {
 					return err
