@@ -124,6 +124,7 @@ func TestEndsOfALog(t *testing.T) {
 	last := lines[4]
 	nul := func(n int) []byte { return make([]byte, n) }
 	torn := verdict{StatusTorn, 4, ReasonTornTail, 5}
+	kept := verdict{StatusTorn, 5, ReasonTornTail, 5} // the last record stays, whoever knows of it
 	tests := map[string]struct {
 		content []byte
 		want    verdict
@@ -142,6 +143,15 @@ func TestEndsOfALog(t *testing.T) {
 		"the next record glued to one":    {join(whole, last[:len(last)-1], lines[5]), verdict{StatusCorrupt, 4, ReasonMalformed, 5}},
 		"a wrong record without LF":       {join(whole, bytes.Replace(last[:len(last)-1], []byte("drafter"), []byte("drifter"), 1)), torn},
 		"an earlier record without LF":    {join(whole, bytes.TrimSuffix(lines[1], []byte("\n"))), torn},
+		"junk in the place of a LF":       {join(whole, last[:len(last)-1], []byte("\x0b")), kept},
+		"NULs in the place of a LF":       {join(whole, last[:len(last)-1], nul(4096)), kept},
+		"very many NULs in its place":     {join(whole, last[:len(last)-1], nul(maxLine+100)), kept},
+		"a tear in the place of a LF":     {join(whole, last[:len(last)-1], lines[5][:60]), kept},
+		"a record twice without LF":       {join(whole, last[:len(last)-1], last[:len(last)-1]), kept},
+		"a first record and junk":         {join(lines[0][:len(lines[0])-1], []byte("x")), verdict{StatusTorn, 1, ReasonTornTail, 1}},
+		"a record twice in one line":      {join(whole, last[:len(last)-1], last), verdict{StatusCorrupt, 4, ReasonMalformed, 5}},
+		"a record and junk in one line":   {join(whole, last[:len(last)-1], []byte("junk\n")), verdict{StatusCorrupt, 4, ReasonMalformed, 5}},
+		"a record and a tear with a LF":   {join(whole, last[:len(last)-1], lines[5][:60], []byte("\n")), verdict{StatusCorrupt, 4, ReasonMalformed, 5}},
 		"a blank line":                    {join(whole, []byte("\n")), verdict{StatusCorrupt, 4, ReasonMalformed, 5}},
 		"half a record before others":     {join(lines[0], lines[1][:40], []byte("\n"), lines[1], lines[2]), verdict{StatusCorrupt, 1, ReasonMalformed, 2}},
 	}
@@ -226,7 +236,11 @@ func TestEveryBitFlip(t *testing.T) {
 			if err == nil && (w.tail == nil || i < lastLine) {
 				t.Fatalf("bit %d of byte %d (%q) went unnoticed", bit, i, content[i])
 			}
-			if int(w.at.line) > bytes.Count(content[:i], []byte("\n")) {
+			whole := bytes.Count(content[:i], []byte("\n"))
+			if i == len(content)-1 {
+				whole++ // only its LF is hit: the record stays
+			}
+			if int(w.at.line) != whole {
 				t.Fatalf("bit %d of byte %d: %d records counted", bit, i, w.at.line)
 			}
 		}

@@ -77,12 +77,9 @@ func (p snapshotPlace) of(path string) bool {
 }
 
 // behind is the damage of a log that ends before what it is known to have held, nil when it does not.
-// end is the number of its last record. A record that was torn off, or is to be, counts as there: that
-// is told elsewhere, and the next one takes its number.
-func (e evidence) behind(path string, end int64, torn bool) *CorruptError {
-	if torn || hasEntries(filepath.Join(filepath.Dir(path), "quarantine")) {
-		end++
-	}
+// end is the number of its last record. Bytes behind it that are no record, or were until they were taken off, count for
+// nothing: what the home's other files name was whole.
+func (e evidence) behind(path string, end int64) *CorruptError {
 	if e.seq <= end {
 		return nil
 	}

@@ -150,7 +150,7 @@ func (l *Log) read() error {
 	if err != nil {
 		return err
 	}
-	if cut := known.behind(l.opts.Path, l.base+l.at.head.Seq, l.tail != nil); cut != nil {
+	if cut := known.behind(l.opts.Path, l.base+l.at.head.Seq); cut != nil {
 		return l.damaged(cut)
 	}
 	if payloads := filepath.Join(homeOf(l.opts.Path), "payloads"); l.file != nil && l.base+l.at.head.Seq == 0 && isLog(l.opts.Path) && hasEntries(payloads) {

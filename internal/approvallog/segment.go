@@ -135,8 +135,8 @@ type segmenter struct {
 	offset int64         // of the next segment
 	size   int64         // of the file, as it was when the walk began
 	free   chan *segment // done with; nil when nobody gives any back
-	// rest is set once all whole lines were handed out: the bytes behind the last LF. A rest too
-	// long to be a record is only counted.
+	// rest is set once all whole lines were handed out: the bytes behind the last LF. Of a rest
+	// too long to be a record it is the beginning.
 	rest     []byte
 	restSize int64
 	records  []Record // room for those of the next segment
@@ -192,7 +192,7 @@ func (s *segmenter) oversize(ctx context.Context, data []byte, left int64) (*seg
 			return seg, nil
 		}
 	}
-	s.restSize = left
+	s.rest, s.restSize = data, left
 	return nil, nil
 }
 

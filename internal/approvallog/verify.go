@@ -161,6 +161,9 @@ func (v *verifier) file(ctx context.Context, f *os.File, path string, head *Head
 	case w.tail != nil:
 		r.Status, r.Reason, r.FirstBadSeq = StatusTorn, ReasonTornTail, w.at.head.Seq+1
 		r.Line, r.Offset, r.Detail = w.at.line+1, w.tail.offset, w.tail.detail
+		if w.at.noLF {
+			r.Line = w.at.line
+		}
 	}
 	if w.at.noLF {
 		v.find(Finding{Code: FindingMissingLF, Seq: w.at.head.Seq, Line: w.at.line, Offset: w.at.offset, Message: "the last record is whole but lacks its LF; the next append adds it"})

@@ -296,7 +296,7 @@ func (a *archiveVerifier) log(ctx context.Context, f *os.File, path string) erro
 		if n := len(a.segments); n > 0 {
 			end += a.segments[n-1].end()
 		}
-		if cut := a.known.behind(path, end, r.Status == StatusTorn); cut != nil {
+		if cut := a.known.behind(path, end); cut != nil {
 			r.damage(cut)
 		}
 	}

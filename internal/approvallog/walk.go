@@ -50,7 +50,7 @@ type walk struct {
 // run walks to the end. A [*CorruptError] says where the log is damaged; w.at is then behind the
 // last record before the damage. Records are given to each in order, also those before a damage.
 func (w *walk) run(ctx context.Context) error {
-	if err := w.resume(); err != nil {
+	if err := w.resume(); err != nil || w.tail != nil {
 		return err
 	}
 	var err error
@@ -66,7 +66,8 @@ func (w *walk) run(ctx context.Context) error {
 	return w.judgeRest(s)
 }
 
-// resume steps over the LF that the record before the place lacked, once it is there.
+// resume steps over the LF that the record before the place lacked, once it is there. Other bytes without any LF are
+// what was there before, behind that record, and no part of the log.
 func (w *walk) resume() error {
 	if w.at.noLF && w.size > w.at.offset {
 		var lf [1]byte
@@ -74,7 +75,14 @@ func (w *walk) resume() error {
 			return err
 		}
 		if lf[0] != '\n' {
-			return w.corrupt(fault{reason: ReasonMalformed, detail: "bytes were glued to a record without its LF"}, w.at.offset, 0)
+			ended, err := hasLF(w.src, w.at.offset, w.size)
+			if err == nil && ended {
+				err = w.corrupt(fault{reason: ReasonMalformed, detail: "bytes were glued to a record without its LF"}, w.at.offset, 0)
+			}
+			if err == nil {
+				w.tail = &tail{offset: w.at.offset, size: w.size - w.at.offset, detail: detailBehind}
+			}
+			return err
 		}
 		w.at.offset++
 		w.at.noLF = false
@@ -205,6 +213,9 @@ func (w *walk) tornLine(bad *badLine) bool {
 	if bad.reason != ReasonMalformed || bytes.IndexByte(bad.line, 0) >= 0 || !bytes.HasPrefix(bad.line, recordStart) {
 		return false
 	}
+	if w.beginsWithNext(bad.line) > 0 {
+		return false // whoever wrote that record was told that it is there
+	}
 	if bad.unfinished {
 		return true
 	}
@@ -222,11 +233,72 @@ func (w *walk) tornLine(bad *badLine) bool {
 	}
 }
 
-// judgeRest judges the bytes behind the last LF: a whole record that only lacks it counts, anything
-// else is torn.
+// detailBehind is what is wrong with bytes that are kept apart from the whole record before them.
+const detailBehind = "bytes that are no record stand behind the last record, in the place of its LF"
+
+// beginsWithNext gives the length of the whole record that continues the chain and that text begins with, 0 for none.
+func (w *walk) beginsWithNext(text []byte) int {
+	n := objectEnd(text[:min(len(text), maxLine)])
+	if n == 0 || w.checker.check(text[:n]) != nil {
+		return 0
+	}
+	l := &w.checker.line
+	if follows(w.at.head.Seq, w.at.head.Hash, l.seq, l.previous()) != nil {
+		return 0
+	}
+	return n
+}
+
+// objectEnd is where the JSON object ends that text begins with, as far as its braces tell; 0 when it does not.
+func objectEnd(text []byte) int {
+	depth, quoted := 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{':
+			depth++
+		case c == '}':
+			depth--
+		}
+		if depth == 0 && !quoted {
+			if text[i] == '}' {
+				return i + 1
+			}
+			return 0
+		}
+	}
+	return 0
+}
+
+// hasLF reports whether there is a LF from offset on, before end.
+func hasLF(src io.ReaderAt, offset, end int64) (bool, error) {
+	window := make([]byte, min(segmentSize, end-offset))
+	for ; offset < end; offset += int64(len(window)) {
+		window = window[:min(int64(len(window)), end-offset)]
+		if err := readFull(src, window, offset); err != nil {
+			return false, err
+		}
+		if bytes.IndexByte(window, '\n') >= 0 {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// judgeRest judges the bytes behind the last LF: a whole record that only lacks it counts, also when other bytes stand
+// where it should be; anything else is torn.
 func (w *walk) judgeRest(s *segmenter) error {
-	seg := &segment{offset: s.offset, data: append(s.rest, '\n')}
 	if s.rest != nil {
+		rest := s.rest
+		n := w.beginsWithNext(rest)
+		if n > 0 {
+			rest = rest[:n:n]
+		}
+		seg := &segment{offset: s.offset, data: append(rest, '\n')}
 		seg.check(&w.checker, w.records, w.wantSeq)
 		if seg.count == 1 && follows(w.at.head.Seq, w.at.head.Hash, seg.first.seq, seg.first.prev) == nil {
 			if err := w.join(seg); err != nil {
@@ -234,6 +306,9 @@ func (w *walk) judgeRest(s *segmenter) error {
 			}
 			w.at.offset--
 			w.at.noLF = true
+			if size := s.offset + s.restSize - w.at.offset; size > 0 {
+				w.tail = &tail{offset: w.at.offset, size: size, detail: detailBehind}
+			}
 			return nil
 		}
 	}
