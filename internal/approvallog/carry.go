@@ -85,6 +85,18 @@ func originalSeq(rec *Record, p *members) int64 {
 	return rec.Seq
 }
 
+// originalHash is the hash of the record with that number.
+func originalHash(rec *Record, p *members) string {
+	if p.own.carried.kind != '{' {
+		return rec.Hash
+	}
+	var of carried
+	if p.own.carried.object(&of) && of.Seq > 0 {
+		return of.Digest
+	}
+	return rec.Hash
+}
+
 // object reads a JSON object into v, and reports whether it is one that fits.
 func (m field) object(v any) bool {
 	return m.kind == '{' && json.Unmarshal(m.text, v) == nil

@@ -133,7 +133,7 @@ func TestCut(t *testing.T) {
 	}{{l, q}, {other, others}, {fresh, freshly}} {
 		for key, want := range before {
 			if got := get(t, h.l, h.q, key); got.State != want.State || got.Seq != want.Seq || !got.RequestedAt.Equal(want.RequestedAt) ||
-				got.Digest != want.Digest || got.Revision != want.Revision || !got.ExpiresAt.Equal(want.ExpiresAt) {
+				got.Digest != want.Digest || got.RecordHash != want.RecordHash || got.Revision != want.Revision || !got.ExpiresAt.Equal(want.ExpiresAt) {
 				t.Errorf("%s: %+v, want %+v", key, got, want)
 			}
 		}

@@ -351,6 +351,7 @@ func (e *entry) open(rec *Record, p *members) {
 		State:       StatePending,
 		PayloadHash: kept[2],
 		Seq:         seq,
+		RecordHash:  originalHash(rec, p),
 		RequestedAt: rec.TS,
 		ExpiresAt:   p.own.expiresAt.time(),
 		WaitUntil:   p.waitUntil.time(),

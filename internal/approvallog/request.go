@@ -79,6 +79,9 @@ type Request struct {
 	// FollowUpKey is the action key of the request that the daemon opens once this cycle was granted and executed, empty for none.
 	FollowUpKey string `json:"follow_up,omitempty"`
 
+	// RecordHash is the hash of that record, also when the cycle was carried over into another segment.
+	RecordHash string `json:"-"`
+
 	// WaitUntil is when the asker stops waiting, never later than ExpiresAt when both are known.
 	WaitUntil  time.Time `json:"-"`
 	Reversible bool      `json:"-"`

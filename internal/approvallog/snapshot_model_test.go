@@ -40,16 +40,22 @@ func (h *testHome) append(t fatal, records []Record) {
 	}
 	defer f.Close()
 	for _, r := range records {
-		d := Draft{Event: r.Event, Actor: r.Actor, Task: r.Task, ActionKey: r.ActionKey, Channel: r.Channel, Payload: r.Payload}
-		made, err := encode(h.head, r.TS, d)
-		if err != nil {
-			t.Fatal(err)
-		}
+		made := encodedAs(t, h.head, r)
 		h.head = made.Head()
 		if _, err := f.Write(append(made.Raw, '\n')); err != nil {
 			t.Fatal(err)
 		}
 	}
+}
+
+// encodedAs is the record as it stands behind head.
+func encodedAs(t fatal, head Head, r Record) Record {
+	d := Draft{Event: r.Event, Actor: r.Actor, Task: r.Task, ActionKey: r.ActionKey, Channel: r.Channel, Payload: r.Payload}
+	made, err := encode(head, r.TS, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
 }
 
 // fatal is what the helpers need of a test, rapid's included.
@@ -76,7 +82,10 @@ func (h *testHome) open(t fatal, change ...func(*Options)) (*Log, *Requests) {
 // wantSameAnswers holds the fold of l against one that has seen the same records and forgets nothing.
 func wantSameAnswers(t fatal, l *Log, q *Requests, records []Record) {
 	whole := NewRequests()
+	var head Head
 	for _, r := range records {
+		r.Hash = encodedAs(t, head, r).Hash
+		head = Head{Seq: head.Seq + 1, Hash: r.Hash}
 		if err := whole.Apply(r); err != nil {
 			t.Fatal(err)
 		}

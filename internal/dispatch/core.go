@@ -375,7 +375,7 @@ func (c *Core) adoptOrphan(id CycleID, by approvallog.Request) bool {
 	o.end(by)
 	o.ended = c.follows.seq + 1
 	for d := range c.deliveries.Of(id) {
-		o.req.PayloadHash = d.PayloadHash
+		o.req.PayloadHash, o.req.RecordHash = d.PayloadHash, d.Record
 	}
 	c.ops[id] = o
 	return true

@@ -36,6 +36,7 @@ type Delivery struct {
 	Seq         int64 // of the record that its sending began with
 	NonceSHA256 string
 	PayloadHash string
+	Record      string  // hash of the record that asked, empty when nothing says
 	Said        said    // of a card
 	Renews      bool    // a card that takes the place of those of its asking before it, in its chat
 	Replaced    bool    // such a card is in the chat

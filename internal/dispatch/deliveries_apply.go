@@ -105,7 +105,7 @@ func (d *Deliveries) intend(rec approvallog.Record, p intendedPayload) {
 	}
 	made := &Delivery{
 		ID: p.Delivery, Kind: p.Kind, Cycle: CycleID{Key: rec.ActionKey, Seq: p.Cycle}, Epoch: p.Epoch, Seq: rec.Seq, NonceSHA256: p.NonceSHA256,
-		PayloadHash: p.PayloadHash, ChatID: p.ChatID, ThreadID: p.ThreadID, Phase: PhaseIntended,
+		PayloadHash: p.PayloadHash, Record: p.Record, ChatID: p.ChatID, ThreadID: p.ThreadID, Phase: PhaseIntended,
 	}
 	if p.Kind == KindCard {
 		made.Renews = p.Renews
@@ -197,7 +197,7 @@ func (d *Deliveries) note(rec approvallog.Record, p notedPayload) {
 		return
 	}
 	e.notes = append(e.notes, Note{
-		Approver: p.Approver, At: rec.TS, PayloadHash: p.PayloadHash, Channel: p.Channel, SenderID: p.SenderID,
+		Approver: p.Approver, At: rec.TS, PayloadHash: p.PayloadHash, Record: p.Record, Channel: p.Channel, SenderID: p.SenderID,
 		Delivery: p.Delivery, NonceSHA256: p.NonceSHA256, Seq: rec.Seq,
 	})
 }

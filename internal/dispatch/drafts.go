@@ -76,7 +76,7 @@ func sharedBy(tap Tap, b Button, ev Evidence) share {
 
 func (s share) note(approver string) Note {
 	return Note{
-		Approver: approver, At: s.now, PayloadHash: s.request.PayloadHash, Channel: s.channel, SenderID: s.senderID,
+		Approver: approver, At: s.now, PayloadHash: s.request.PayloadHash, Record: s.request.RecordHash, Channel: s.channel, SenderID: s.senderID,
 		Delivery: s.delivery, NonceSHA256: s.nonceSum,
 	}
 }
@@ -85,7 +85,7 @@ func (s share) noteDraft(approver string) *approvallog.Draft {
 	return &approvallog.Draft{
 		Event: EventApprovalNoted, Actor: "human:" + approver, ActionKey: s.request.Key, Channel: s.channel,
 		Payload: notedPayload{
-			Cycle: s.request.Seq, Approver: approver, PayloadHash: s.request.PayloadHash, Channel: s.channel, SenderID: s.senderID,
+			Cycle: s.request.Seq, Approver: approver, PayloadHash: s.request.PayloadHash, Record: s.request.RecordHash, Channel: s.channel, SenderID: s.senderID,
 			Delivery: s.delivery, NonceSHA256: s.nonceSum, ChatID: s.chatID, MessageID: s.messageID, Epoch: s.epoch,
 		},
 	}

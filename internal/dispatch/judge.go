@@ -182,7 +182,7 @@ func judge(tap Tap, b Button, ev Evidence, rules Rules) Ruling {
 			return refusal(OutcomeNotForClass)
 		}
 		return Ruling{Outcome: OutcomeOpened}
-	case req.Key != d.Cycle.Key || req.Seq != d.Cycle.Seq:
+	case req.Key != d.Cycle.Key || req.Seq != d.Cycle.Seq || !sameRecord(d.Record, req):
 		return Ruling{Outcome: OutcomeSuperseded}
 	}
 	rule := rules.Rule(req.Class)
@@ -286,7 +286,7 @@ func countable(notes []Note, req approvallog.Request, rule Rule) []Note {
 	for _, n := range notes {
 		who, allowed := rule.named(n.Approver)
 		switch {
-		case !allowed, n.PayloadHash != req.PayloadHash, rule.excludes(who, req):
+		case !allowed, n.PayloadHash != req.PayloadHash, !sameRecord(n.Record, req), rule.excludes(who, req):
 		case n.Channel == ChannelTelegram && n.SenderID != who.TelegramID:
 		case slices.Contains(approversOf(list), n.Approver):
 		default:
@@ -294,6 +294,12 @@ func countable(notes []Note, req approvallog.Request, rule Rule) []Note {
 		}
 	}
 	return list
+}
+
+// sameRecord reports whether what the journal says was said of this asking, and not of one whose record the log has lost
+// and whose number another one has taken. Older journals do not say.
+func sameRecord(hash string, req approvallog.Request) bool {
+	return hash == "" || hash == req.RecordHash
 }
 
 func approversOf(notes []Note) []string {

@@ -110,6 +110,15 @@ func TestJudge(t *testing.T) {
 
 		{"button of an earlier asking", Approve, func(c *tapCase) { c.ev.Request.Seq = 8 }, OutcomeSuperseded, "", "earlier asking"},
 		{"request not in the log", Approve, func(c *tapCase) { c.ev.Request = approvallog.Request{} }, OutcomeSuperseded, "", "earlier asking"},
+		{"request whose record has taken the place of the one shown", Approve, func(c *tapCase) {
+			c.ev.Delivery.Record, c.ev.Request.RecordHash = "shown", "another"
+		}, OutcomeSuperseded, "", "earlier asking"},
+		{"the very record", Approve, func(c *tapCase) { c.ev.Delivery.Record, c.ev.Request.RecordHash = "r", "r" }, OutcomeGranted, approvallog.EventGranted, ""},
+		{"a delivery that names no record", Approve, func(c *tapCase) { c.ev.Request.RecordHash = "r" }, OutcomeGranted, approvallog.EventGranted, ""},
+		{"another record was approved", Approve, func(c *tapCase) {
+			quorum(c)
+			c.ev.Request.RecordHash, c.ev.Notes = "r", []Note{{Approver: "bob", PayloadHash: "h", Record: "old"}}
+		}, OutcomeNoted, EventApprovalNoted, "1 of 2: alice"},
 		{"at the deadline", Approve, func(c *tapCase) { c.ev.Now = noon.Add(time.Hour) }, OutcomeExpired, approvallog.EventExpired, "expired at 13:00 UTC"},
 		{"just before it", Approve, func(c *tapCase) { c.ev.Now = noon.Add(time.Hour - time.Millisecond) }, OutcomeGranted, approvallog.EventGranted, ""},
 		{"expired on record", Approve, func(c *tapCase) { c.ev.Request.State = approvallog.StateExpired }, OutcomeExpired, "", "expired"},

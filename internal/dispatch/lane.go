@@ -200,7 +200,7 @@ func (c *Core) intend(l *lane) {
 	}
 	t.nonce = c.o.Nonce()
 	p := intendedPayload{
-		Kind: t.kind, Cycle: t.op.id.Seq, Epoch: c.o.Epoch, PayloadHash: t.op.req.PayloadHash, ChatID: l.chatID, ThreadID: c.thread(l),
+		Kind: t.kind, Cycle: t.op.id.Seq, Epoch: c.o.Epoch, PayloadHash: t.op.req.PayloadHash, Record: t.op.req.RecordHash, ChatID: l.chatID, ThreadID: c.thread(l),
 	}
 	// The id is made of the nonce's hash, so that it is as unique and gives nothing away.
 	sum := t.nonce.Sum()

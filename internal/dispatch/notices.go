@@ -112,7 +112,7 @@ func (c *Core) intendNotice(l *lane, n *notice) {
 func (c *Core) noticeIntent(l *lane, n *notice) intendedPayload {
 	nonce := c.o.Nonce() // only to name the delivery, but for a digest, which has buttons
 	p := intendedPayload{
-		Delivery: nonce.Sum()[:16], Kind: n.kind, Cycle: n.op.id.Seq, Epoch: c.o.Epoch, PayloadHash: n.op.req.PayloadHash,
+		Delivery: nonce.Sum()[:16], Kind: n.kind, Cycle: n.op.id.Seq, Epoch: c.o.Epoch, PayloadHash: n.op.req.PayloadHash, Record: n.op.req.RecordHash,
 		ChatID: l.chatID, ThreadID: c.thread(l), From: n.absence.from, Until: n.absence.until,
 	}
 	if n.digest != nil {

@@ -70,8 +70,10 @@ type (
 		Epoch       int64  `json:"epoch"`
 		NonceSHA256 string `json:"nonce_sha256,omitempty"`
 		PayloadHash string `json:"payload_hash,omitempty"`
-		ChatID      int64  `json:"chat_id"`
-		ThreadID    int64  `json:"thread_id,omitempty"`
+		// Record is the hash of the record that asked. Journals of older versions have none.
+		Record   string `json:"record,omitempty"`
+		ChatID   int64  `json:"chat_id"`
+		ThreadID int64  `json:"thread_id,omitempty"`
 
 		// Terms and Approved are what a card says of who decides, see said. Renews: it takes the place of the cards before it.
 		Renews   bool     `json:"renews,omitempty"`
@@ -137,6 +139,7 @@ type (
 		Cycle       int64  `json:"cycle"`
 		Approver    string `json:"approver"`
 		PayloadHash string `json:"payload_hash"`
+		Record      string `json:"record,omitempty"`
 		Channel     string `json:"channel"`
 		SenderID    int64  `json:"sender_id"`
 		Delivery    string `json:"delivery,omitempty"`
@@ -196,6 +199,7 @@ type Note struct {
 	Approver    string
 	At          time.Time
 	PayloadHash string
+	Record      string // hash of the record that asked, empty when nothing says
 	Channel     string
 	SenderID    int64
 	Delivery    string
