@@ -3,6 +3,7 @@ package demopage
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -83,7 +84,7 @@ func newPlay(name string) (*play, error) {
 		p.people = append(p.people, person{u.FirstName, set.Telegram.Phone(u.ID)})
 	}
 	set.Telegram.AddChat(telegramtest.Chat{ID: groupID, Type: telegramtest.Supergroup, Title: "Approvals", Members: telegramtest.Members(aliceID, bobID)})
-	if err := errors.Join(set.Write("webhook.secret", rand16()+"\n"), p.configure()); err != nil {
+	if err := errors.Join(set.Write("webhook.secret", rand.Text()+"\n"), p.configure()); err != nil {
 		return nil, errors.Join(err, set.Close())
 	}
 	return p, nil

@@ -2,8 +2,6 @@ package demopage
 
 import (
 	"bytes"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -109,10 +107,4 @@ func (f sinkFunc) Write(p []byte) (int, error) {
 func firstLine(text string) string {
 	line, _, _ := strings.Cut(text, "\n")
 	return line
-}
-
-func rand16() string {
-	var b [16]byte
-	rand.Read(b[:]) //nolint:errcheck // never fails (crypto/rand)
-	return hex.EncodeToString(b[:])
 }

@@ -80,12 +80,10 @@ func (a *approver) answer(ctx context.Context, card telegramtest.Message) error 
 		_, err := a.phones[0].TapMessage(card, "Reject")
 		return err
 	case Late:
-		settled, err := a.stage.Telegram.WaitMessage(ctx, chatID, func(m telegramtest.Message) bool { return m.ID == card.ID && len(m.Buttons) == 0 })
-		if err != nil {
+		if _, err := a.stage.Telegram.WaitMessage(ctx, chatID, func(m telegramtest.Message) bool { return m.ID == card.ID && len(m.Buttons) == 0 }); err != nil {
 			return err
 		}
-		_ = settled
-		_, err = a.phones[0].TapStale(card, "Approve")
+		_, err := a.phones[0].TapStale(card, "Approve")
 		return err
 	case KilledMidway:
 		if err := a.killAndStart(ctx); err != nil {

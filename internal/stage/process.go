@@ -127,14 +127,6 @@ func (c *Process) Ended() time.Time {
 	return c.ended
 }
 
-// Err is how it ended, as exec.Cmd.Wait tells it; nil while it runs.
-func (c *Process) Err() error {
-	if c.Running() {
-		return nil
-	}
-	return c.err
-}
-
 // Output is all that it has printed, both streams.
 func (c *Process) Output() string { return c.output.String() }
 
