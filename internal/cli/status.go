@@ -91,7 +91,11 @@ func (e *env) printStatus(st gateapi.Status, waiting []approvallog.Request) {
 		e.ui.line("log         %s: %s", e.ui.bold("damaged"), told(st.Damage))
 	}
 	for _, t := range st.Troubles {
-		e.ui.line("trouble     %s: %s, since %s", e.ui.bold(t.Code), t.Text, stamp(t.Since))
+		since := ""
+		if !t.Since.Equal(processStarted) { // else it is only when somebody looked
+			since = ", since " + stamp(t.Since)
+		}
+		e.ui.line("trouble     %s: %s%s", e.ui.bold(t.Code), t.Text, since)
 	}
 	if l := st.Limits; l != nil {
 		e.ui.line("limits      %s to decide, %s, %d pending", l.TTL, count(l.Quorum, "approver"), l.MaxPending)

@@ -25,12 +25,17 @@ type proxy struct {
 func (p *proxy) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Host, r.URL.Scheme = r.URL.Host, "http"
+	return p.transport.RoundTrip(r)
+}
+
+func newProxy() *proxy {
+	p := new(proxy)
 	p.transport.DisableKeepAlives = true
 	p.transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", p.socket)
 	}
-	return p.transport.RoundTrip(r)
+	return p
 }
 
 // modes is a gate with both ways to get updates, one configuration for each.
@@ -47,7 +52,7 @@ func newModes(t testing.TB, edit ...func(w *world, config string) string) *modes
 
 // newModesWith is newModes with a Telegram of one's own; without a transport of its own it reaches the daemon through the proxy.
 func newModesWith(t testing.TB, o telegramtest.Options, edit ...func(w *world, config string) string) *modes {
-	m := &modes{proxy: new(proxy)}
+	m := &modes{proxy: newProxy()}
 	if o.Webhook.Transport == nil {
 		o.Webhook.Transport = m.proxy
 	}
